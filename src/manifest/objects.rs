@@ -1,0 +1,145 @@
+//! The objects the rest of podling works with once a manifest has been read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::{Deserialize, Serialize};
+
+/// Identity of a pod: namespace and name. Two manifests with the same key are the same pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodKey {
+    /// Kubernetes namespace, `default` where the manifest has none.
+    pub namespace: String,
+    /// `metadata.name`, with the node suffix where the settings ask for it.
+    pub name: String,
+}
+
+impl PodKey {
+    /// A key from its two parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for PodKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Where a pod came from: for error messages and for "who had it first".
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Origin {
+    /// The manifest file.
+    pub file: PathBuf,
+    /// 1-based line on which the document begins.
+    pub line: u32,
+}
+
+/// Hashes over the canonical form of what the user wrote, so that an upgrade of podling, a comment
+/// or another key order changes none of them. `hash.rs` documents the canonical form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hashes {
+    /// Over the whole manifest; this is the annotation `kubernetes.io/config.hash`.
+    pub manifest: String,
+    /// Over `spec` without `containers`: a change here re-creates the pod.
+    pub pod: String,
+    /// Over each entry of `containers`, by name: a change restarts that container only.
+    pub containers: BTreeMap<String, String>,
+}
+
+/// A pod that was read, defaulted and validated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PodManifest {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// `metadata.uid` where the manifest gives one.
+    pub uid: Option<String>,
+    /// The object with the API defaults filled in. `metadata.uid` and the `kubernetes.io/config.*`
+    /// annotations are set later, by the pod manager.
+    pub pod: Pod,
+    /// What the spec hash and its parts are.
+    pub hashes: Hashes,
+    /// Where it stands.
+    pub origin: Origin,
+    /// What was accepted with a warning (unknown fields, fields without effect here).
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// How much a diagnostic weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The pod runs; what is named has no effect or another one than may be expected.
+    Warning,
+    /// The document is refused.
+    Error,
+}
+
+/// One finding in a manifest, with its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnostic {
+    /// Weight.
+    pub severity: Severity,
+    /// Field path such as `spec.containers[0].ports[1].hostPort`; empty for syntax errors.
+    pub path: String,
+    /// 1-based line in the file; 0 when unknown.
+    pub line: u32,
+    /// 1-based column; 0 when unknown.
+    pub column: u32,
+    /// What is wrong and what is allowed: lower case, no final period.
+    pub text: String,
+}
+
+/// What became of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Runs as written.
+    Ok,
+    /// Runs, or is skipped, with something to say about it.
+    Warn,
+    /// Refused.
+    Reject,
+}
+
+/// One YAML or JSON document of a file (an item of a `List` counts as one).
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// 1-based line on which it begins.
+    pub line: u32,
+    /// `kind` as written, empty when unreadable.
+    pub kind: String,
+    /// `metadata.namespace` after defaulting, empty when unreadable.
+    pub namespace: String,
+    /// `metadata.name`, empty when unreadable.
+    pub name: String,
+    /// All findings, in order of place.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The pod, when the document is one and is accepted.
+    pub pod: Option<Box<PodManifest>>,
+}
+
+impl Document {
+    /// The verdict that `check` prints.
+    pub fn verdict(&self) -> Verdict {
+        match self.diagnostics.iter().map(|d| d.severity).max() {
+            Some(Severity::Error) => Verdict::Reject,
+            Some(Severity::Warning) => Verdict::Warn,
+            None => Verdict::Ok,
+        }
+    }
+}
+
+/// How to read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// Unknown fields are errors instead of warnings.
+    pub strict: bool,
+    /// Appended to the pod's name as `-<suffix>`, as the kubelet does with its node name.
+    pub name_suffix: Option<String>,
+    /// `spec.nodeName` of the pods.
+    pub node_name: String,
+}

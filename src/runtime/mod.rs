@@ -1,1 +1,85 @@
-//! runtime
+//! The runtime: what the pod workers see of containerd, sandboxes, cgroups and logs.
+//!
+//! `containerd/` speaks gRPC, `spec/` builds OCI specs, and the files here join them with `network`,
+//! `volume` and `system` into the few verbs a worker needs: observe, make and drop a sandbox, start, stop
+//! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
+
+mod access;
+pub mod containerd;
+mod labels;
+pub mod logs;
+mod node;
+mod observe;
+mod sandbox;
+pub mod spec;
+mod start;
+mod stop;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Semaphore;
+
+pub use self::labels::{Labels, filter as label_filter};
+pub use self::node::RuntimeOptions;
+pub use self::observe::{Observed, TaskState};
+pub use self::start::{StartError, StartOrder, Started};
+use crate::network::Network;
+use crate::runtime::containerd::{Containerd, OciRuntime};
+use crate::runtime::spec::{NodeFeatures, ResolvedUser};
+use crate::settings::Paths;
+use crate::system::cgroup::CgroupManager;
+
+/// Handle on everything that runs pods on this node; cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ctd: Containerd,
+    oci: OciRuntime,
+    cgroups: CgroupManager,
+    network: Network,
+    paths: Paths,
+    /// Value of the label that tells several podlings on one containerd apart.
+    root_label: String,
+    features: NodeFeatures,
+    options: RuntimeOptions,
+    logger: PathBuf,
+    pause_rootfs: PathBuf,
+    /// Starts in flight: above two a core only latency grows.
+    starts: Semaphore,
+    /// Users looked up in images: (chain id, what was asked) to the answer; an image never changes.
+    users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
+    /// Containers being deleted behind the scenes.
+    discarding: Mutex<HashSet<String>>,
+    /// Sandboxes that exist, with the uid of their pod.
+    sandboxes: Mutex<HashMap<String, String>>,
+    /// One taking-down at a time for a sandbox, by the first digit of its id.
+    dropping: [tokio::sync::Mutex<()>; 16],
+}
+
+impl Runtime {
+    /// The containerd client.
+    pub fn containerd(&self) -> &Containerd {
+        &self.inner.ctd
+    }
+
+    /// The pod network.
+    pub fn network(&self) -> &Network {
+        &self.inner.network
+    }
+
+    /// The cgroups.
+    pub fn cgroups(&self) -> &CgroupManager {
+        &self.inner.cgroups
+    }
+}
+
+/// 64 random hex digits, the form of container and sandbox ids.
+pub fn new_id() -> String {
+    let half = || uuid::Uuid::new_v4().simple().to_string();
+    half() + &half()
+}

@@ -1,1 +1,5 @@
-//! store
+//! Checkpoint files.
+
+mod records;
+
+pub use records::*;

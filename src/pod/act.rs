@@ -1,0 +1,251 @@
+//! Acting: the steps of a plan, carried out in order. A step that fails is held and tried again later; it
+//! never stops the steps after it unless they need it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::board::EventType;
+use super::plan::{Action, Kind, Plan, StopStep, Stopping};
+use super::status::Waiting;
+use super::worker::{Held, Seen, Worker};
+use crate::runtime::{StartError, StartOrder, TaskState, new_id};
+use crate::store::SandboxRecord;
+use crate::system::clock;
+
+/// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
+/// port) is often put right by a person who is looking.
+const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// A missing image is looked for at this pace: it costs one call.
+const HOLD_IMAGE: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// Carries a plan out; true when something changed that makes another look worthwhile.
+    pub(super) async fn act(&mut self, plan: &Plan, seen: &Seen) -> bool {
+        let mut progressed = false;
+        for action in &plan.actions {
+            progressed |= match action {
+                Action::Discard { id } => {
+                    self.ctx.routes.remove(id);
+                    self.ctx.runtime.discard(id);
+                    false
+                }
+                Action::CreateSandbox => self.create_sandbox().await,
+                Action::DropSandbox => self.drop_sandbox().await,
+                Action::Start { name, kind, restarts } => self.start(name, *kind, *restarts, seen).await,
+                Action::Stop { id, name, step, deadline, why } => {
+                    let stopping = Stopping { sent: *step, deadline: *deadline };
+                    self.stop(id, name, stopping, why, seen).await;
+                    false
+                }
+            };
+        }
+        progressed
+    }
+
+    async fn create_sandbox(&mut self) -> bool {
+        if let Err(message) = self.claim_ports() {
+            self.hold("", Waiting { reason: "HostPortConflict".into(), message }, HOLD.0);
+            return false;
+        }
+        let Some(current) = &mut self.current else { return false };
+        let id = new_id();
+        let host_network = current.manifest.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        current.status.sandbox = Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
+        current.status.sandboxes += 1;
+        current.status.start_time.get_or_insert_with(Timestamp::now);
+        for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+            if let Some(history) = current.status.containers.get_mut(&init.name) {
+                history.completed = false;
+                history.container_id = None;
+            }
+        }
+        let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
+        self.save_status();
+        match self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await {
+            Ok(record) => {
+                self.held.remove("");
+                if let Some(current) = &mut self.current {
+                    current.status.sandbox = Some(record);
+                }
+                self.save_status();
+            }
+            Err(e) => self.hold_error("", &e),
+        }
+        true
+    }
+
+    /// Host ports: first against other pods, then against whatever else listens on this host.
+    fn claim_ports(&self) -> Result<(), String> {
+        let Some(current) = &self.current else { return Ok(()) };
+        self.ctx.claims.claim(&self.key, &current.manifest)
+    }
+
+    async fn drop_sandbox(&mut self) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        let Some(sandbox) = current.status.sandbox.take() else { return false };
+        let has_ports = super::admission::has_host_ports(&current.manifest);
+        self.save_status();
+        let runtime = self.ctx.runtime.clone();
+        let key = self.key.clone();
+        let drop = async move {
+            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await {
+                tracing::warn!(pod = %key, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
+            }
+        };
+        // A successor may start before the old network is gone, except when old port rules would catch its
+        // traffic.
+        if has_ports { drop.await } else { drop_later(drop) }
+        true
+    }
+
+    async fn start(&mut self, name: &str, kind: Kind, restarts: u32, seen: &Seen) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        let Some(sandbox) = current.status.sandbox.clone() else { return false };
+        let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
+        let history = current.status.containers.get(name);
+        let attempt = history.map_or(0, |h| if h.image.is_empty() { h.attempt } else { h.attempt + 1 });
+        let order = StartOrder {
+            manifest: &manifest,
+            uid: &uid,
+            sandbox: &sandbox,
+            name,
+            kind,
+            attempt,
+            restarts,
+            pause_pid: pause_pid(seen),
+        };
+        let created = match self.ctx.runtime.create(&order).await {
+            Ok(created) => created,
+            Err(e) => {
+                self.hold_error(name, &e);
+                return false;
+            }
+        };
+        self.ctx.routes.add(&created.id, &self.key);
+        if kind != Kind::Pause {
+            // Written before the process runs: a crash in between leaves a container that never started.
+            let hash = manifest.hashes.containers.get(name).cloned().unwrap_or_default();
+            if let Some(current) = &mut self.current {
+                let history = current.status.containers.entry(name.to_owned()).or_default();
+                history.attempt = attempt;
+                history.restarts = restarts;
+                history.container_id = Some(created.id.clone());
+                history.hash = hash;
+                history.image = created.image.clone();
+                history.image_id = created.image_id.clone();
+                history.started = None;
+                history.started_at = None;
+                if restarts == 0 {
+                    history.backoff = None;
+                }
+            }
+            self.save_status();
+        }
+        if let Err(e) = self.ctx.runtime.start(&created.id).await {
+            self.start_failed(name, &created.id, &e);
+            self.ctx.runtime.discard(&created.id);
+            return true;
+        }
+        self.started(name, kind, &created.id, created.pid, &created.image);
+        true
+    }
+
+    fn started(&mut self, name: &str, kind: Kind, id: &str, pid: u32, image: &str) {
+        self.held.remove(name);
+        if kind == Kind::Pause {
+            return;
+        }
+        if let Some(current) = &mut self.current
+            && let Some(history) = current.status.containers.get_mut(name)
+        {
+            history.started = Some(Timestamp::now());
+            history.started_at = Some(clock::now());
+            tracing::info!(pod = %self.key, uid = %current.spec.uid, container = %name, id = %&id[..12.min(id.len())], pid, "container started");
+        }
+        self.save_status();
+        let text = format!("started container {name} from image {image}");
+        self.ctx.board.event(EventType::Normal, "Started", Some(&self.key), text);
+    }
+
+    /// The process could not be started, for example since the command does not exist: a run that ended with
+    /// 128, so that crash back-off and restart policy apply as to any other.
+    fn start_failed(&mut self, name: &str, id: &str, e: &StartError) {
+        if e.unavailable {
+            return self.hold_error(name, e);
+        }
+        let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
+        let now = clock::now();
+        if let Some(current) = &mut self.current
+            && let Some(history) = current.status.containers.get_mut(name)
+        {
+            history.previous = history.last.take();
+            history.last = Some(crate::store::Exit {
+                container_id: id.to_owned(),
+                code: 128,
+                reason: "StartError".into(),
+                message: e.message.clone(),
+                started: None,
+                finished: Timestamp::now(),
+                finished_at: now,
+                ran_for: Duration::ZERO,
+            });
+            history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
+        }
+        self.save_status();
+        tracing::warn!(pod = %self.key, container = %name, "{e}");
+        let text = format!("cannot start container {name}: {}", e.message);
+        self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
+    }
+
+    async fn stop(&mut self, id: &str, name: &str, stopping: Stopping, why: &str, seen: &Seen) {
+        let first = self.stopping.insert(id.to_owned(), stopping).is_none();
+        let Some(container) = seen.observed.iter().find(|o| o.id == id) else { return };
+        if first {
+            tracing::info!(pod = %self.key, container = %name, why, "stopping container");
+            let text = format!("stopping container {name} ({why})");
+            self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
+        } else if stopping.sent >= StopStep::Kill {
+            let text = format!("container {name} did not stop in time: {:?}", stopping.sent);
+            self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
+        }
+        if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
+            tracing::warn!(pod = %self.key, container = %name, "cannot stop it: {e}");
+        }
+    }
+
+    fn hold_error(&mut self, name: &str, e: &StartError) {
+        let first = match (e.unavailable, e.reason) {
+            (true, _) => HOLD.0,
+            (_, "ErrImagePull" | "ErrImageNeverPull") => HOLD_IMAGE,
+            _ => HOLD.0,
+        };
+        self.hold(name, Waiting { reason: e.reason.into(), message: e.message.clone() }, first);
+    }
+
+    /// Tries again later, each time later; says so once.
+    fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
+        let before = self.held.get(name).filter(|h| h.why == why);
+        let delay = match before {
+            Some(h) if first == HOLD.0 => (h.delay * 2).min(HOLD.1),
+            _ => first,
+        };
+        if before.is_none() {
+            tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message);
+            self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &why.message);
+        }
+        self.held.insert(name.to_owned(), Held { until: clock::now() + delay, delay, why });
+    }
+}
+
+fn drop_later(job: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(job);
+}
+
+/// Host pid of the pause container, if the pod has one.
+fn pause_pid(seen: &Seen) -> Option<u32> {
+    seen.observed.iter().find(|o| o.labels.kind == Kind::Pause).and_then(|o| match o.task {
+        TaskState::Running { pid, alive: true } => Some(pid),
+        _ => None,
+    })
+}

@@ -1,0 +1,57 @@
+//! What all pod workers share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, watch};
+
+use super::admission::Claims;
+use super::board::Board;
+use crate::manifest::PodKey;
+use crate::runtime::Runtime;
+use crate::settings::Settings;
+use crate::store::Store;
+
+/// Handle on the node; cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Runs things.
+    pub runtime: Runtime,
+    /// Remembers things.
+    pub store: Arc<Store>,
+    /// Shows things.
+    pub board: Board,
+    /// Settings in force; SIGHUP changes them.
+    pub settings: watch::Receiver<Arc<Settings>>,
+    /// Host ports held by pods.
+    pub claims: Claims,
+    /// Which pod a container belongs to, for events that only name the container.
+    pub routes: Routes,
+    /// Where workers say that they are done.
+    pub done: mpsc::UnboundedSender<PodKey>,
+    /// Address of the node.
+    pub host_ip: watch::Receiver<Option<String>>,
+}
+
+/// Container id to pod.
+#[derive(Clone, Default)]
+pub struct Routes {
+    map: Arc<Mutex<HashMap<String, PodKey>>>,
+}
+
+impl Routes {
+    /// Which pod a container belongs to.
+    pub fn get(&self, id: &str) -> Option<PodKey> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// Remembers a container.
+    pub fn add(&self, id: &str, key: &PodKey) {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).entry(id.to_owned()).or_insert_with(|| key.clone());
+    }
+
+    /// Forgets a container.
+    pub fn remove(&self, id: &str) {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}

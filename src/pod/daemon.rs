@@ -1,0 +1,337 @@
+//! The daemon: puts the parts together, in an order in which each may fail and be tried again, and waits for
+//! the signal to end. Ending it ends no pod.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::board::Board;
+use super::context::{Context, Routes};
+use super::node;
+use super::orphans::Orphans;
+use super::signals::{self, Signal};
+use super::sync_loop::{Inputs, SyncLoop};
+use crate::runtime::Runtime;
+use crate::runtime::access::RuntimeSlot;
+use crate::runtime::containerd::{Containerd, ContainerdHandle, pleg, resolve};
+use crate::server::{self, Backend};
+use crate::settings::{LogOptions, Settings};
+use crate::source::{FileSource, FileSourceOptions, Seed};
+use crate::store::{PodRecord, Store};
+use crate::system::{notify, raw};
+
+/// Worker threads: the work is waiting, not computing.
+const THREADS: usize = 2;
+/// Threads for file work that would block.
+const BLOCKING_THREADS: usize = 4;
+/// First and longest pause between tries to reach containerd.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How often the service manager is told how many pods run.
+const STATUS_LINE: Duration = Duration::from_secs(5);
+
+/// Why the daemon cannot run at all.
+#[derive(Debug, thiserror::Error)]
+enum DaemonError {
+    #[error("{0}")]
+    System(#[from] crate::system::SystemError),
+    #[error("{0}")]
+    Server(#[from] crate::server::ServerError),
+    #[error("{0}")]
+    Store(#[from] crate::store::StoreError),
+    #[error("cannot listen to signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot start threads: {0}")]
+    Threads(std::io::Error),
+}
+
+/// Runs until TERM or INT. Exit code 1 when it cannot start.
+pub fn run(settings: Settings, _log: LogOptions) -> ExitCode {
+    raw::use_one_malloc_arena();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_keep_alive(Duration::from_secs(5))
+        .thread_stack_size(1 << 20)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Threads);
+    let ended = runtime.and_then(|rt| {
+        let ended = rt.block_on(Daemon::start(settings));
+        // What workers were doing is continued by the next start; nothing waits for it here.
+        rt.shutdown_timeout(Duration::from_millis(200));
+        ended
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            tracing::error!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Daemon {
+    settings: watch::Sender<Arc<Settings>>,
+    board: Board,
+    signals: mpsc::Receiver<Signal>,
+    shutdown: CancellationToken,
+}
+
+impl Daemon {
+    async fn start(settings: Settings) -> Result<(), DaemonError> {
+        crate::system::require_root()?;
+        let endpoint = server::bind(&settings.paths)?;
+        let signals = signals::listen().map_err(DaemonError::Signals)?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            root = %settings.paths.root.display(),
+            manifests = ?settings.manifest_dirs,
+            "podling starts"
+        );
+        let store = Arc::new(Store::open(settings.paths.state())?);
+        let board = Board::default();
+        let (control_tx, control) = mpsc::channel(16);
+        let slot = RuntimeSlot::default();
+        let backend = Backend {
+            board: board.clone(),
+            control: control_tx,
+            runtime: Arc::new(slot.clone()),
+            node_name: settings.node_name.clone(),
+            paths: settings.paths.clone(),
+        };
+        let shutdown = CancellationToken::new();
+        let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
+        let settings = watch::channel(Arc::new(settings)).0;
+        let mut daemon = Self { settings, board, signals, shutdown };
+        notify::ready("waiting for containerd");
+        if let Some((handle, runtime)) = daemon.reach_containerd().await {
+            slot.fill(runtime.clone());
+            daemon.work(runtime, store, control).await;
+            end_containerd(handle).await;
+        }
+        notify::stopping();
+        daemon.shutdown.cancel();
+        if let Ok(Err(e)) = api.await {
+            tracing::warn!("{e}");
+        }
+        Ok(())
+    }
+
+    /// Tries until containerd answers; none when a signal said to end first.
+    async fn reach_containerd(&mut self) -> Option<(ContainerdHandle, Runtime)> {
+        let mut pause = PATIENCE.0;
+        loop {
+            let why = match self.try_containerd().await {
+                Ok(reached) => {
+                    self.board.node("ContainerdUnavailable", None);
+                    return Some(reached);
+                }
+                Err(why) => why,
+            };
+            tracing::warn!("containerd is not available, trying again: {why}");
+            self.board.node("ContainerdUnavailable", Some(why));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                signal = self.signals.recv() => match signal {
+                    Some(Signal::Stop) | None => return None,
+                    Some(Signal::Reload) => drop(self.read_settings()),
+                    Some(Signal::Dump) => self.dump(),
+                },
+            }
+            pause = (pause * 2).min(PATIENCE.1);
+        }
+    }
+
+    async fn try_containerd(&self) -> Result<(ContainerdHandle, Runtime), String> {
+        let settings = self.settings.borrow().clone();
+        let handle = resolve(&settings.containerd, &settings.paths).await.map_err(|e| e.to_string())?;
+        let ready = async {
+            let ctd = Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
+            let version = ctd.version().await.map_err(|e| e.to_string())?;
+            let runtime = Runtime::new(ctd, &settings).await.map_err(|e| e.to_string())?;
+            tracing::info!(
+                socket = %handle.socket().display(),
+                %version,
+                namespace = %settings.namespace,
+                runtime = runtime.oci_runtime(),
+                "containerd is ready"
+            );
+            Ok(runtime)
+        };
+        let runtime: Result<Runtime, String> = ready.await;
+        match runtime {
+            Ok(runtime) => Ok((handle, runtime)),
+            Err(e) => {
+                handle.stop().await;
+                Err(e)
+            }
+        }
+    }
+
+    /// The daemon's life once containerd answers.
+    async fn work(&mut self, runtime: Runtime, store: Arc<Store>, control: mpsc::Receiver<super::board::Control>) {
+        for note in runtime.notes() {
+            tracing::warn!("{note}");
+            self.board.node("NodeLimits", Some(note));
+        }
+        let (records, problems) = store.load();
+        for problem in problems {
+            tracing::error!("{problem}");
+            self.board.event(super::board::EventType::Warning, "DamagedState", None, problem.to_string());
+        }
+        let orphans = self.find_orphans(&runtime, &records).await;
+        for record in &records {
+            if let Some(sandbox) = &record.status.sandbox {
+                runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
+            }
+        }
+        let (done_tx, done) = mpsc::unbounded_channel();
+        let context = Context {
+            runtime: runtime.clone(),
+            store: store.clone(),
+            board: self.board.clone(),
+            settings: self.settings.subscribe(),
+            claims: Default::default(),
+            routes: Routes::default(),
+            done: done_tx,
+            host_ip: node::watch_address(),
+        };
+        let seed = Seed {
+            pods: records.iter().filter(|r| !r.spec.removing).map(|r| Arc::new(r.spec.manifest.clone())).collect(),
+            dirs: store.load_source().unwrap_or_default(),
+        };
+        let (sources_tx, sources) = mpsc::channel(16);
+        let (wakes_tx, wakes) = mpsc::channel(256);
+        let (reload_tx, mut reload) = mpsc::channel(1);
+        let settings = self.settings.borrow().clone();
+        pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
+        let images = tokio::spawn(node::keep_images(runtime.clone(), settings.clone(), self.board.clone()));
+        let source = FileSource::spawn(source_options(&settings), seed, sources_tx);
+        let sync_loop = SyncLoop::new(context, records, orphans);
+        let inputs = Inputs { sources, wakes, control, done, reload: reload_tx };
+        let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
+        let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
+        let mut line = tokio::time::interval(STATUS_LINE);
+        loop {
+            tokio::select! {
+                signal = self.signals.recv() => match signal {
+                    Some(Signal::Stop) | None => break,
+                    Some(Signal::Reload) => self.reload(&source).await,
+                    Some(Signal::Dump) => self.dump(),
+                },
+                Some(()) = reload.recv() => self.reload(&source).await,
+                _ = watchdog.tick() => notify::watchdog(),
+                _ = line.tick() => {
+                    notify::status(&self.summary());
+                    if let Err(e) = store.save_source(&source.dir_identities()) {
+                        tracing::warn!("{e}");
+                    }
+                }
+                ended = &mut sync_loop => {
+                    tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
+                    break;
+                }
+            }
+        }
+        images.abort();
+        sync_loop.abort();
+        tracing::info!("podling ends; {}", self.farewell());
+    }
+
+    async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
+        let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
+        loop {
+            match runtime.observe_all().await {
+                Ok(seen) => return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)),
+                Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
+            }
+            tokio::time::sleep(PATIENCE.1).await;
+        }
+    }
+
+    async fn reload(&self, source: &FileSource) {
+        notify::reloading();
+        if let Some(settings) = self.read_settings() {
+            source.set_options(source_options(&settings));
+        }
+        source.relist().await;
+        notify::ready(&self.summary());
+    }
+
+    /// New settings, or, when they are wrong, the old ones and a line that says why.
+    fn read_settings(&self) -> Option<Arc<Settings>> {
+        let fresh = self.settings.borrow().reload();
+        match fresh {
+            Ok(fresh) => {
+                let fresh = Arc::new(fresh);
+                self.settings.send_replace(fresh.clone());
+                tracing::info!("settings read again");
+                Some(fresh)
+            }
+            Err(e) => {
+                tracing::error!("the new settings are wrong, the old ones stay: {e}");
+                None
+            }
+        }
+    }
+
+    fn summary(&self) -> String {
+        let board = self.board.subscribe();
+        let state = board.borrow();
+        let ready = state.pods.values().filter(|p| node::is_ready(&p.status)).count();
+        let problems: usize = state.sources.values().map(|r| r.problems.len()).sum();
+        match problems {
+            0 => format!("{} pods, {ready} ready", state.pods.len()),
+            n => format!("{} pods, {ready} ready; {n} problems in manifests, see podling get pods", state.pods.len()),
+        }
+    }
+
+    fn farewell(&self) -> String {
+        let board = self.board.subscribe();
+        let running = board.borrow().pods.values().filter(|p| p.status.phase.as_deref() == Some("Running")).count();
+        match running {
+            0 => "no pod runs".into(),
+            n => format!("{n} pods keep running; podling run takes them up again"),
+        }
+    }
+
+    /// Everything a person may want to see, into the log.
+    fn dump(&self) {
+        let board = self.board.subscribe();
+        let state = board.borrow();
+        tracing::info!("state: {}", self.summary());
+        for (name, text) in &state.node {
+            tracing::info!("state: node: {name}: {text}");
+        }
+        for (key, pod) in &state.pods {
+            let status = serde_json::to_string(&pod.status).unwrap_or_default();
+            tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
+        }
+        for (source, report) in &state.sources {
+            tracing::info!(source, overflows = report.overflows, problems = report.problems.len(), "state: source");
+        }
+    }
+}
+
+fn source_options(settings: &Settings) -> FileSourceOptions {
+    FileSourceOptions {
+        dirs: settings.manifest_dirs.clone(),
+        read: crate::manifest::ReadOptions {
+            strict: settings.strict,
+            name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
+            node_name: settings.node_name.clone(),
+        },
+        settle: settings.settle,
+        relist: settings.file_check,
+        extensionless: settings.extensionless,
+    }
+}
+
+/// A private containerd ends with podling unless it still has containers: their exits would be lost.
+async fn end_containerd(handle: ContainerdHandle) {
+    let ContainerdHandle::Embedded(embedded) = handle else { return };
+    embedded.end_if_idle().await;
+}

@@ -1,0 +1,27 @@
+//! Housekeeping: what crashes and reboots leave behind, looked for now and then. Each step only touches what
+//! no pod owns.
+
+use std::collections::HashSet;
+
+use super::context::Context;
+
+/// One round.
+pub async fn sweep(ctx: Context) {
+    let known: HashSet<String> = ctx.store.uids().into_iter().collect();
+    for id in ctx.runtime.stray_sandboxes() {
+        match ctx.runtime.drop_sandbox(&id).await {
+            Ok(()) => tracing::info!(sandbox = %id, "took down a sandbox that no pod uses"),
+            Err(e) => tracing::warn!(sandbox = %id, "cannot take down a sandbox that no pod uses: {e}"),
+        }
+    }
+    for uid in ctx.runtime.cgroups().pods() {
+        if !known.contains(&uid)
+            && let Err(e) = ctx.runtime.remove_cgroup(&uid).await
+        {
+            tracing::debug!(%uid, "cannot remove a cgroup that no pod uses: {e}");
+        }
+    }
+    ctx.runtime.restore_host_ports().await;
+    ctx.runtime.expire_logs(&known);
+    crate::system::raw::trim_memory();
+}

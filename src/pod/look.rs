@@ -1,0 +1,242 @@
+//! Looking at a pod: containerd's view, joined with the record, exits written down as they are seen.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::board::EventType;
+use super::plan::{Instance, Kind, SandboxState, State};
+use super::worker::{Seen, Worker};
+use crate::runtime::containerd::RuntimeError;
+use crate::runtime::{Observed, TaskState};
+use crate::store::{ContainerHistory, Exit};
+use crate::system::clock::{self, Moment};
+
+/// How long a process may be gone before containerd's word that it runs no longer counts.
+const VANISHED: Duration = Duration::from_secs(2);
+/// Exit code of a run whose end nobody saw.
+const UNKNOWN_EXIT: i32 = 255;
+/// Longest termination message kept, as the kubelet's.
+const MESSAGE_BYTES: usize = 4096;
+
+impl Worker {
+    pub(super) async fn look(&mut self) -> Result<Seen, RuntimeError> {
+        let Some(uid) = self.current.as_ref().map(|c| c.spec.uid.clone()) else {
+            return Ok(Seen { observed: Vec::new(), instances: Vec::new(), sandbox: SandboxState::Absent });
+        };
+        let observed = self.ctx.runtime.observe(&uid).await?;
+        let mut instances = Vec::with_capacity(observed.len());
+        let mut news = self.miss_the_missing(&observed);
+        for one in &observed {
+            if self.ctx.runtime.is_discarding(&one.id) {
+                continue;
+            }
+            self.ctx.routes.add(&one.id, &self.key);
+            let (state, told) = self.classify(one);
+            news |= told;
+            instances.push(Instance {
+                id: one.id.clone(),
+                name: one.labels.name.clone(),
+                kind: one.labels.kind,
+                hash: one.labels.container_hash.clone(),
+                sandbox: one.labels.sandbox.clone(),
+                state,
+            });
+        }
+        self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
+        self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
+        if news {
+            self.save_status();
+        }
+        Ok(Seen { sandbox: self.sandbox_state(), observed, instances })
+    }
+
+    fn sandbox_state(&self) -> SandboxState {
+        let Some(current) = &self.current else { return SandboxState::Absent };
+        match &current.status.sandbox {
+            None => SandboxState::Absent,
+            Some(s) if self.ctx.runtime.sandbox_intact(&current.manifest, s) => SandboxState::Ready,
+            Some(_) => SandboxState::Broken,
+        }
+    }
+
+    /// State of one container; the flag says that the record changed.
+    fn classify(&mut self, seen: &Observed) -> (State, bool) {
+        match seen.task {
+            TaskState::Unresponsive => (State::Unresponsive, false),
+            TaskState::Created => (State::Created, false),
+            TaskState::Running { alive: true, .. } => {
+                self.vanished.remove(&seen.id);
+                (State::Running, self.adopt(seen))
+            }
+            TaskState::Running { alive: false, .. } => self.classify_vanished(seen),
+            TaskState::Stopped { code, at } => {
+                let adopted = self.adopt(seen);
+                (State::Exited, self.record_exit(seen, code, at, None) || adopted)
+            }
+            TaskState::None if self.believed_running(seen) => {
+                let told = self.record_exit(seen, UNKNOWN_EXIT, None, Some("ContainerStatusUnknown"));
+                (State::Exited, told)
+            }
+            TaskState::None => (State::Created, false),
+        }
+    }
+
+    /// containerd says it runs, the kernel has no such process: believe the kernel after a moment.
+    fn classify_vanished(&mut self, seen: &Observed) -> (State, bool) {
+        let now = clock::now();
+        let since = *self.vanished.entry(seen.id.clone()).or_insert(now);
+        if now.since(since) < VANISHED {
+            return (State::Running, false);
+        }
+        let told = self.record_exit(seen, UNKNOWN_EXIT, None, Some("ContainerStatusUnknown"));
+        (State::Exited, told)
+    }
+
+    /// When a vanished process should be looked at again.
+    pub(super) fn vanished_due(&self) -> Option<Moment> {
+        self.vanished.values().min().map(|since| *since + VANISHED)
+    }
+
+    fn history(&mut self, name: &str) -> Option<&mut ContainerHistory> {
+        self.current.as_mut().map(|c| c.status.containers.entry(name.to_owned()).or_default())
+    }
+
+    fn believed_running(&mut self, seen: &Observed) -> bool {
+        seen.labels.kind != Kind::Pause
+            && self
+                .history(&seen.labels.name)
+                .is_some_and(|h| h.container_id.as_deref() == Some(&seen.id) && h.believed_running())
+    }
+
+    /// A container that runs and is not in the record: podling was killed between starting it and writing
+    /// that down, or the record was lost. It is taken as it is.
+    fn adopt(&mut self, seen: &Observed) -> bool {
+        if seen.labels.kind == Kind::Pause {
+            return false;
+        }
+        let labels = &seen.labels;
+        let Some(history) = self.history(&labels.name) else { return false };
+        let known = history.container_id.as_deref() == Some(&seen.id);
+        if known && history.started.is_some() || history.last.as_ref().is_some_and(|e| e.container_id == seen.id) {
+            return false;
+        }
+        history.container_id = Some(seen.id.clone());
+        history.attempt = labels.attempt;
+        history.restarts = labels.restarts;
+        history.hash = labels.container_hash.clone();
+        if history.image.is_empty() {
+            history.image = seen.image.clone();
+        }
+        history.started = Some(Timestamp::now());
+        history.started_at = Some(clock::now());
+        true
+    }
+
+    /// Runs that the record believes in and containerd has no record of at all.
+    fn miss_the_missing(&mut self, observed: &[Observed]) -> bool {
+        let Some(current) = &self.current else { return false };
+        let missing: Vec<_> = current
+            .status
+            .containers
+            .iter()
+            .filter(|(_, h)| h.believed_running())
+            .filter_map(|(name, h)| Some((name.clone(), h.container_id.clone()?)))
+            .filter(|(_, id)| !observed.iter().any(|o| o.id == *id))
+            .collect();
+        for (name, id) in &missing {
+            self.write_exit(name, id, UNKNOWN_EXIT, None, "ContainerStatusUnknown", String::new());
+        }
+        !missing.is_empty()
+    }
+
+    /// Writes an exit down, once.
+    fn record_exit(&mut self, seen: &Observed, code: i32, at: Option<Timestamp>, reason: Option<&str>) -> bool {
+        let name = seen.labels.name.clone();
+        if seen.labels.kind == Kind::Pause {
+            return false;
+        }
+        let Some(history) = self.history(&name) else { return false };
+        if history.container_id.as_deref() != Some(&seen.id) || history.exit().is_some() {
+            return false;
+        }
+        let attempt = history.attempt;
+        let killed_for_memory = code == 137 && self.ctx.runtime.oom_killed(&seen.labels.uid, &seen.id);
+        let reason = match (reason, code) {
+            (Some(reason), _) => reason,
+            _ if killed_for_memory => "OOMKilled",
+            (None, 0) => "Completed",
+            (None, _) => "Error",
+        };
+        let message = self.termination_message(&name, attempt, code);
+        self.write_exit(&name, &seen.id, code, at, reason, message);
+        true
+    }
+
+    fn write_exit(&mut self, name: &str, id: &str, code: i32, at: Option<Timestamp>, reason: &str, message: String) {
+        let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
+        let stopping = self.stopping.contains_key(id);
+        let init = self.is_init(name);
+        let Some(history) = self.history(name) else { return };
+        let now = clock::now();
+        let ran_for = history.started_at.map_or(Duration::ZERO, |s| now.since(s));
+        history.previous = history.last.take();
+        history.last = Some(Exit {
+            container_id: id.to_owned(),
+            code,
+            reason: reason.to_owned(),
+            message,
+            started: history.started,
+            finished: at.unwrap_or_else(Timestamp::now),
+            finished_at: now,
+            ran_for,
+        });
+        history.backoff = Some(rule.after_exit(history.backoff, ran_for, now));
+        history.completed = init && code == 0;
+        self.ctx.routes.remove(id);
+        tracing::info!(pod = %self.key, container = %name, code, reason, "container exited");
+        if code != 0 && !stopping {
+            let text = format!("container {name} exited with code {code} ({reason})");
+            self.ctx.board.event(EventType::Warning, "Exited", Some(&self.key), text);
+        }
+    }
+
+    fn is_init(&self, name: &str) -> bool {
+        let spec = self.current.as_ref().and_then(|c| c.manifest.pod.spec.as_ref());
+        spec.is_some_and(|s| s.init_containers.iter().flatten().any(|c| c.name == name))
+    }
+
+    /// What the container left in its termination log, or, where its policy says so, the end of its log.
+    fn termination_message(&self, name: &str, attempt: u32, code: i32) -> String {
+        let Some(current) = &self.current else { return String::new() };
+        let Some(spec) = &current.manifest.pod.spec else { return String::new() };
+        let uid = &current.spec.uid;
+        let path = self.ctx.runtime.termination_log_path(uid, name, attempt);
+        let message = tail_of(&path, MESSAGE_BYTES);
+        let from_logs = spec
+            .init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+            .find(|c| c.name == name)
+            .is_some_and(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"));
+        if message.is_empty() && code != 0 && from_logs {
+            return self.ctx.runtime.log_tail(&self.key, uid, name, attempt);
+        }
+        message
+    }
+}
+
+/// The last bytes of a file, as text; empty when it cannot be read.
+fn tail_of(path: &std::path::Path, limit: usize) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let read = || -> std::io::Result<String> {
+        let mut file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(limit as u64)))?;
+        let mut bytes = Vec::with_capacity(limit.min(length as usize));
+        file.take(limit as u64).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_default()
+}

@@ -1,0 +1,126 @@
+//! The pod manager: which pods should be, by key, with the uid each was given when it was accepted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::worker::Desired;
+use crate::manifest::{PodKey, PodManifest};
+use crate::store::PodSpecRecord;
+
+/// What should be.
+#[derive(Default)]
+pub struct PodManager {
+    pods: BTreeMap<PodKey, Desired>,
+}
+
+/// The static name of a source; records hold it as text.
+pub fn source_name(name: &str) -> &'static str {
+    match name {
+        "http" => "http",
+        "api" => "api",
+        _ => "file",
+    }
+}
+
+impl PodManager {
+    /// A pod that was accepted before this start.
+    pub fn restore(&mut self, record: &PodSpecRecord, manifest: Arc<PodManifest>) -> &Desired {
+        let desired = Desired {
+            manifest,
+            uid: record.uid.clone(),
+            seen: record.seen,
+            source: source_name(&record.source),
+            stopped: record.stopped,
+            restarts: 0,
+        };
+        self.insert(desired)
+    }
+
+    /// A pod that is new: its uid is the manifest's, the one given (of an orphan that is taken back), or a
+    /// random one.
+    pub fn add(&mut self, source: &'static str, manifest: Arc<PodManifest>, uid: Option<String>) -> &Desired {
+        let uid = manifest.uid.clone().or(uid).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let desired = Desired { manifest, uid, seen: Timestamp::now(), source, stopped: false, restarts: 0 };
+        self.insert(desired)
+    }
+
+    /// A pod whose manifest changed keeps its uid, unless the manifest now names another.
+    pub fn update(&mut self, source: &'static str, manifest: Arc<PodManifest>) -> &Desired {
+        let before = self.pods.get(&manifest.key).cloned();
+        match before {
+            None => self.add(source, manifest, None),
+            Some(old) => {
+                let uid = manifest.uid.clone().unwrap_or_else(|| old.uid.clone());
+                self.insert(Desired { manifest, uid, ..old })
+            }
+        }
+    }
+
+    fn insert(&mut self, desired: Desired) -> &Desired {
+        let key = desired.manifest.key.clone();
+        let slot = self.pods.entry(key);
+        match slot {
+            std::collections::btree_map::Entry::Vacant(v) => v.insert(desired),
+            std::collections::btree_map::Entry::Occupied(o) => {
+                let slot = o.into_mut();
+                *slot = desired;
+                slot
+            }
+        }
+    }
+
+    /// Forgets a pod.
+    pub fn remove(&mut self, key: &PodKey) -> Option<Desired> {
+        self.pods.remove(key)
+    }
+
+    /// What is wanted of a pod.
+    pub fn get(&self, key: &PodKey) -> Option<&Desired> {
+        self.pods.get(key)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, key: &PodKey) -> Option<&mut Desired> {
+        self.pods.get_mut(key)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&PodKey, &Desired)> {
+        self.pods.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Hashes;
+
+    fn manifest(hash: &str, uid: Option<&str>) -> Arc<PodManifest> {
+        Arc::new(PodManifest {
+            key: PodKey::new("default", "web"),
+            uid: uid.map(Into::into),
+            pod: Default::default(),
+            hashes: Hashes { manifest: hash.into(), ..Hashes::default() },
+            origin: Default::default(),
+            warnings: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn an_edit_keeps_the_uid_and_a_removal_does_not() {
+        let mut manager = PodManager::default();
+        let first = manager.add("file", manifest("1", None), None).uid.clone();
+        assert_eq!(manager.update("file", manifest("2", None)).uid, first);
+        manager.remove(&PodKey::new("default", "web"));
+        assert_ne!(manager.add("file", manifest("2", None), None).uid, first);
+    }
+
+    #[test]
+    fn a_uid_in_the_manifest_wins() {
+        let mut manager = PodManager::default();
+        assert_eq!(manager.add("file", manifest("1", Some("mine")), Some("orphan".into())).uid, "mine");
+        assert_eq!(manager.update("file", manifest("2", Some("other"))).uid, "other");
+    }
+}

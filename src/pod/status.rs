@@ -1,0 +1,288 @@
+//! A pod's status, as kubectl shows it, from its record and what is seen: pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, HostIP, PodCondition, PodIP, PodSpec, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState};
+use crate::store::{ContainerHistory, Exit, StatusRecord};
+
+/// Why something of a pod waits: a CamelCase reason and a line for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Such as `ErrImagePull`.
+    pub reason: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// What the status is made from.
+pub struct Facts<'a> {
+    /// The accepted spec.
+    pub spec: &'a PodSpec,
+    /// What happened so far.
+    pub record: &'a StatusRecord,
+    /// What is seen.
+    pub instances: &'a [Instance],
+    /// The sandbox.
+    pub sandbox: SandboxState,
+    /// The latest decision.
+    pub plan: &'a Plan,
+    /// Why containers wait, by name; `""` is the pod itself.
+    pub waiting: &'a BTreeMap<String, Waiting>,
+    /// A newer manifest that cannot take over yet, and why.
+    pub pending_update: Option<&'a Waiting>,
+    /// The manifest file is broken; the pod runs as last accepted.
+    pub stopped: bool,
+    /// The pod is being stopped.
+    pub terminating: bool,
+    /// Address of the node.
+    pub host_ip: Option<&'a str>,
+    /// `Guaranteed`, `Burstable`, `BestEffort`.
+    pub qos_class: &'a str,
+    /// Now, for display.
+    pub now: Timestamp,
+}
+
+/// Builds the status; `conditions` keeps when each condition last changed.
+pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timestamp)>) -> PodStatus {
+    let init: Vec<_> = facts.spec.init_containers.iter().flatten().collect();
+    let init_statuses: Vec<_> = init.iter().map(|c| container(facts, c, Kind::Init)).collect();
+    let statuses: Vec<_> = facts.spec.containers.iter().map(|c| container(facts, c, Kind::Regular)).collect();
+    let initialized = initialized(facts, &init);
+    let phase = phase(facts, &init_statuses, &statuses, initialized);
+    let (reason, message) = reason(facts);
+    let conditions = pod_conditions(facts, &statuses, &init, phase, initialized, conditions);
+    let ips: Vec<String> = pod_ips(facts);
+    PodStatus {
+        phase: Some(phase.into()),
+        reason,
+        message,
+        start_time: facts.record.start_time.map(time),
+        conditions: Some(conditions),
+        host_ip: facts.host_ip.map(Into::into),
+        host_ips: facts.host_ip.map(|ip| vec![HostIP { ip: ip.into() }]),
+        pod_ip: ips.first().cloned(),
+        pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        qos_class: Some(facts.qos_class.into()),
+        init_container_statuses: (!init.is_empty()).then_some(init_statuses),
+        container_statuses: Some(statuses),
+        ..PodStatus::default()
+    }
+}
+
+fn pod_ips(facts: &Facts<'_>) -> Vec<String> {
+    match &facts.record.sandbox {
+        Some(s) if s.host_network => facts.host_ip.map(str::to_owned).into_iter().collect(),
+        Some(s) => s.ips.clone(),
+        None => Vec::new(),
+    }
+}
+
+/// Times are shown in whole seconds, as the API does.
+fn time(t: Timestamp) -> Time {
+    Time(Timestamp::from_second(t.as_second()).unwrap_or(t))
+}
+
+fn initialized(facts: &Facts<'_>, init: &[&Container]) -> bool {
+    let regular = |i: &Instance| i.kind == Kind::Regular && i.is_live();
+    facts.instances.iter().any(regular)
+        || facts.plan.outcome == Some(Outcome::Succeeded)
+        || init.iter().all(|c| facts.record.containers.get(&c.name).is_some_and(|h| h.completed))
+}
+
+fn live(facts: &Facts<'_>, kind: Kind, name: &str) -> bool {
+    facts.instances.iter().any(|i| i.kind == kind && i.name == name && i.is_live())
+}
+
+fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus {
+    let empty = ContainerHistory::default();
+    let history = facts.record.containers.get(&spec.name).unwrap_or(&empty);
+    let running = live(facts, kind, &spec.name) && history.exit().is_none();
+    let (state, last_state) = states(facts, spec, history, running);
+    let done = kind == Kind::Init && history.completed;
+    ContainerStatus {
+        name: spec.name.clone(),
+        image: if history.image.is_empty() { spec.image.clone().unwrap_or_default() } else { history.image.clone() },
+        image_id: history.image_id.clone(),
+        container_id: history.container_id.as_ref().map(|id| format!("containerd://{id}")),
+        restart_count: i32::try_from(history.restarts).unwrap_or(i32::MAX),
+        ready: if kind == Kind::Init { done } else { running },
+        started: Some(running),
+        state: Some(state),
+        last_state: Some(last_state),
+        ..ContainerStatus::default()
+    }
+}
+
+fn states(
+    facts: &Facts<'_>,
+    spec: &Container,
+    history: &ContainerHistory,
+    running: bool,
+) -> (ContainerState, ContainerState) {
+    let terminated = |e: Option<&Exit>| ContainerState { terminated: e.map(terminated), ..Default::default() };
+    if running {
+        let started_at = history.started.map(time);
+        let state =
+            ContainerState { running: Some(ContainerStateRunning { started_at }), ..Default::default() };
+        return (state, terminated(history.last.as_ref()));
+    }
+    let exit = history.exit();
+    match waiting(facts, spec, exit) {
+        // kubectl shows what it waits for, and the exit it waits after as the last state.
+        Some(w) => {
+            let waiting = ContainerStateWaiting { reason: Some(w.reason), message: (!w.message.is_empty()).then_some(w.message) };
+            (ContainerState { waiting: Some(waiting), ..Default::default() }, terminated(history.last.as_ref()))
+        }
+        None => (terminated(exit), terminated(history.previous.as_ref())),
+    }
+}
+
+/// What a container that does not run waits for; none when it has ended for now or for good.
+fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<Waiting> {
+    if let Some(until) = facts.plan.backing_off.get(&spec.name) {
+        let delay = facts.record.containers.get(&spec.name).and_then(|h| h.backoff).map_or(0, |b| b.delay.as_secs());
+        let _ = until;
+        return Some(Waiting {
+            reason: "CrashLoopBackOff".into(),
+            message: format!("back-off {delay}s restarting failed container {}", spec.name),
+        });
+    }
+    if let Some(w) = facts.waiting.get(&spec.name) {
+        return Some(w.clone());
+    }
+    if exit.is_some() {
+        return None;
+    }
+    let word = if facts.spec.init_containers.iter().flatten().next().is_some() {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
+    Some(match facts.waiting.get("") {
+        Some(w) => Waiting { reason: word.into(), message: w.message.clone() },
+        None => Waiting { reason: word.into(), message: String::new() },
+    })
+}
+
+fn terminated(exit: &Exit) -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        exit_code: exit.code,
+        reason: Some(exit.reason.clone()),
+        message: (!exit.message.is_empty()).then(|| exit.message.clone()),
+        started_at: exit.started.map(time),
+        finished_at: Some(time(exit.finished)),
+        container_id: Some(format!("containerd://{}", exit.container_id)),
+        signal: None,
+    }
+}
+
+/// The phase, by the kubelet's order of questions.
+fn phase(
+    facts: &Facts<'_>,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+    initialized: bool,
+) -> &'static str {
+    match facts.plan.outcome {
+        Some(Outcome::Succeeded) => return "Succeeded",
+        Some(Outcome::Failed) => return "Failed",
+        None => {}
+    }
+    if !initialized && !init.is_empty() {
+        return "Pending";
+    }
+    let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
+    let never_ran = |s: &ContainerStatus| {
+        state(s).waiting.is_some() && s.last_state.as_ref().is_none_or(|l| l.terminated.is_none())
+    };
+    if facts.terminating && !regular.iter().all(never_ran) {
+        return "Running";
+    }
+    if regular.iter().any(never_ran) { "Pending" } else { "Running" }
+}
+
+fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
+    let of = |w: &Waiting| (Some(w.reason.clone()), Some(w.message.clone()));
+    if facts.stopped {
+        let how = "stopped by podling stop; podling start runs it again";
+        return (Some("Stopped".into()), Some(how.into()));
+    }
+    match (facts.waiting.get(""), facts.pending_update) {
+        (Some(w), _) | (None, Some(w)) => of(w),
+        (None, None) => (None, None),
+    }
+}
+
+fn pod_conditions(
+    facts: &Facts<'_>,
+    statuses: &[ContainerStatus],
+    init: &[&Container],
+    phase: &str,
+    initialized: bool,
+    since: &mut BTreeMap<String, (bool, Timestamp)>,
+) -> Vec<PodCondition> {
+    let over = matches!(phase, "Succeeded" | "Failed");
+    let unready: Vec<_> = statuses.iter().filter(|s| !s.ready).map(|s| s.name.as_str()).collect();
+    let ready_reason = match phase {
+        "Succeeded" => Some(("PodCompleted".to_owned(), String::new())),
+        "Failed" => Some(("PodFailed".to_owned(), String::new())),
+        _ if !unready.is_empty() => Some((
+            "ContainersNotReady".into(),
+            format!("containers with unready status: [{}]", unready.join(" ")),
+        )),
+        _ => None,
+    };
+    let incomplete: Vec<_> = init
+        .iter()
+        .filter(|c| !facts.record.containers.get(&c.name).is_some_and(|h| h.completed))
+        .map(|c| c.name.as_str())
+        .collect();
+    let init_reason = (!initialized && !over).then(|| {
+        ("ContainersNotInitialized".to_owned(), format!("containers with incomplete status: [{}]", incomplete.join(" ")))
+    });
+    let sandbox = facts.sandbox == SandboxState::Ready;
+    let mut list = vec![
+        ("PodReadyToStartContainers", sandbox, None),
+        ("Initialized", initialized || phase == "Succeeded", init_reason),
+        ("Ready", ready_reason.is_none(), ready_reason.clone()),
+        ("ContainersReady", ready_reason.is_none(), ready_reason),
+        ("PodScheduled", true, None),
+    ];
+    if let Some(w) = facts.pending_update {
+        list.push(("UpdatePending", true, Some((w.reason.clone(), w.message.clone()))));
+    }
+    since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
+    list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
+}
+
+fn condition(
+    facts: &Facts<'_>,
+    since: &mut BTreeMap<String, (bool, Timestamp)>,
+    name: &str,
+    on: bool,
+    why: Option<(String, String)>,
+) -> PodCondition {
+    let entry = since.entry(name.to_owned()).or_insert((on, facts.now));
+    if entry.0 != on {
+        *entry = (on, facts.now);
+    }
+    let (reason, message) = why.unzip();
+    PodCondition {
+        type_: name.into(),
+        status: if on { "True" } else { "False" }.into(),
+        last_transition_time: Some(time(entry.1)),
+        reason,
+        message: message.filter(|m| !m.is_empty()),
+        ..PodCondition::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The sync loop: takes what happens, changes what should be, and tells the workers concerned.
+//!
+//! It selects over source updates, containerd's wake-ups, orders from the server, workers that are done, and
+//! timers. It never waits for a pod: each pod's worker does the work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::board::{Control, EventType};
+use super::context::Context;
+use super::manager::PodManager;
+use super::orphans::Orphans;
+use super::worker::{Desired, Mail, Worker};
+use crate::manifest::{PodKey, PodManifest};
+use crate::runtime::containerd::{Wake, WakeKind};
+use crate::source::{Op, PodConfig, PodUpdate, SourceUpdate};
+use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
+
+/// How often leftovers are looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(30);
+
+/// What the loop listens to.
+pub struct Inputs {
+    /// Complete sets from the sources.
+    pub sources: mpsc::Receiver<SourceUpdate>,
+    /// Containers that changed.
+    pub wakes: mpsc::Receiver<Wake>,
+    /// Orders from the server.
+    pub control: mpsc::Receiver<Control>,
+    /// Workers that are done.
+    pub done: mpsc::UnboundedReceiver<PodKey>,
+    /// Asks the daemon to read settings and manifests again.
+    pub reload: mpsc::Sender<()>,
+}
+
+/// The loop's state.
+pub struct SyncLoop {
+    ctx: Context,
+    config: PodConfig,
+    manager: PodManager,
+    workers: BTreeMap<PodKey, watch::Sender<Mail>>,
+    /// Records of the store that no worker has taken yet.
+    stored: BTreeMap<PodKey, (PodSpecRecord, StatusRecord)>,
+    orphans: Orphans,
+    sources_seen: bool,
+}
+
+impl SyncLoop {
+    /// A loop that goes on from what the store and containerd know.
+    pub fn new(ctx: Context, records: Vec<PodRecord>, orphans: Orphans) -> Self {
+        let mut this = Self {
+            ctx,
+            config: PodConfig::new(),
+            manager: PodManager::default(),
+            workers: BTreeMap::new(),
+            stored: BTreeMap::new(),
+            orphans,
+            sources_seen: false,
+        };
+        this.restore(records);
+        this
+    }
+
+    /// Puts what was accepted before this start back in force.
+    fn restore(&mut self, records: Vec<PodRecord>) {
+        let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
+        let manifests: Vec<_> = staying.iter().map(|r| Arc::new(r.spec.manifest.clone())).collect();
+        for (record, manifest) in staying.into_iter().zip(&manifests) {
+            if record.status.sandbox.is_some() {
+                self.ctx.claims.adopt(&manifest.key, manifest);
+            }
+            self.manager.restore(&record.spec, manifest.clone());
+            self.stored.insert(manifest.key.clone(), (record.spec, record.status));
+        }
+        for record in going {
+            let key = record.spec.manifest.key.clone();
+            if self.stored.contains_key(&key) {
+                // Its successor runs, so nothing of it has processes: only rests are left.
+                tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), record.spec.manifest, record.spec.uid));
+            } else {
+                self.stored.insert(key.clone(), (record.spec, record.status));
+                self.tell(&key);
+            }
+        }
+        let set = self.config.seed("file", manifests);
+        self.handle(set);
+    }
+
+    /// Runs until every sender is gone.
+    pub async fn run(mut self, mut inputs: Inputs) {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        let claims = self.ctx.claims.clone();
+        loop {
+            tokio::select! {
+                Some(update) = inputs.sources.recv() => self.handle_source(update),
+                Some(wake) = inputs.wakes.recv() => self.handle_wake(&wake),
+                Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
+                Some(key) = inputs.done.recv() => self.handle_done(&key),
+                () = claims.released() => self.retry_all(),
+                _ = housekeeping.tick() => self.handle_pod_cleanups(),
+                else => return,
+            }
+        }
+    }
+
+    fn handle_source(&mut self, update: SourceUpdate) {
+        self.ctx.board.report(update.source, update.report);
+        let Some(set) = update.pods else { return };
+        let updates = self.config.merge(update.source, set);
+        self.sources_seen = true;
+        for update in updates {
+            self.handle(update);
+        }
+    }
+
+    fn handle(&mut self, update: PodUpdate) {
+        tracing::debug!(op = ?update.op, source = update.source, pods = update.pods.len(), "pod update");
+        match update.op {
+            Op::Set => self.handle_pod_syncs(&update.pods),
+            Op::Add => self.handle_pod_additions(update.source, &update.pods),
+            Op::Update => self.handle_pod_updates(update.source, &update.pods),
+            Op::Remove | Op::Delete => self.handle_pod_removes(&update.pods),
+            Op::Reconcile => self.handle_pod_reconcile(update.source, &update.pods),
+        }
+    }
+
+    fn handle_pod_additions(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
+        for manifest in pods {
+            let orphan = self.orphans.take(manifest);
+            let uid = orphan.as_ref().map(|o| o.uid.clone());
+            let desired = self.manager.add(source, manifest.clone(), uid).clone();
+            if let Some(orphan) = orphan {
+                let record = orphan.into_record(&desired);
+                self.ctx.claims.adopt(&manifest.key, manifest);
+                self.stored.insert(manifest.key.clone(), record);
+            }
+            self.tell(&manifest.key);
+        }
+    }
+
+    fn handle_pod_updates(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
+        for manifest in pods {
+            self.manager.update(source, manifest.clone());
+            self.tell(&manifest.key);
+        }
+    }
+
+    fn handle_pod_removes(&mut self, pods: &[Arc<PodManifest>]) {
+        for manifest in pods {
+            tracing::info!(pod = %manifest.key, "manifest removed: stopping the pod");
+            self.manager.remove(&manifest.key);
+            self.tell(&manifest.key);
+        }
+    }
+
+    /// Only where the manifest stands, or its status, changed: nothing that runs is concerned.
+    fn handle_pod_reconcile(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
+        self.handle_pod_updates(source, pods);
+    }
+
+    fn handle_pod_syncs(&mut self, pods: &[Arc<PodManifest>]) {
+        for manifest in pods {
+            self.tell(&manifest.key);
+        }
+    }
+
+    fn handle_wake(&mut self, wake: &Wake) {
+        match &wake.container_id {
+            Some(id) => {
+                if let Some(key) = self.ctx.routes.get(id) {
+                    self.poke(&key);
+                }
+            }
+            None => {
+                if wake.kind == WakeKind::Image {
+                    self.retry_all();
+                } else {
+                    let keys: Vec<_> = self.workers.keys().cloned().collect();
+                    keys.iter().for_each(|key| self.poke(key));
+                }
+            }
+        }
+    }
+
+    fn handle_control(&mut self, order: Control, reload: &mpsc::Sender<()>) {
+        let (reply, answer) = match order {
+            Control::Stop(key, reply) => (reply, self.order(&key, |d| d.stopped = true)),
+            Control::Start(key, reply) => (reply, self.order(&key, |d| d.stopped = false)),
+            Control::Restart(key, reply) => (
+                reply,
+                self.order(&key, |d| {
+                    d.stopped = false;
+                    d.restarts += 1;
+                }),
+            ),
+            Control::Reload(reply) => {
+                // A full queue means that a reload is due anyway.
+                let _ = reload.try_send(());
+                (reply, Ok(()))
+            }
+        };
+        // The client may have gone; the order stands.
+        let _ = reply.send(answer);
+    }
+
+    fn order(&mut self, key: &PodKey, change: impl FnOnce(&mut Desired)) -> Result<(), String> {
+        let desired = self.manager.get_mut(key).ok_or_else(|| format!("pods \"{}\" not found", key.name))?;
+        change(desired);
+        self.tell(key);
+        Ok(())
+    }
+
+    /// A worker ended; if its pod is wanted again by now, or a message crossed its end, there is a new one.
+    fn handle_done(&mut self, key: &PodKey) {
+        self.workers.remove(key);
+        if self.manager.get(key).is_some() {
+            self.tell(key);
+        }
+    }
+
+    fn handle_pod_cleanups(&mut self) {
+        if self.sources_seen {
+            for orphan in self.orphans.drain() {
+                tracing::warn!(pod = %orphan.key, uid = %orphan.uid, "containers without a manifest or a record: stopping them");
+                let text = "containers were found that no manifest and no record explains: stopping them";
+                self.ctx.board.event(EventType::Warning, "Orphan", Some(&orphan.key), text);
+                tokio::spawn(orphan.stop(self.ctx.clone()));
+            }
+        }
+        tokio::spawn(super::housekeeping::sweep(self.ctx.clone()));
+    }
+
+    /// Something that pods wait for became available.
+    fn retry_all(&mut self) {
+        for mail in self.workers.values() {
+            mail.send_modify(|m| m.retries += 1);
+        }
+    }
+
+    fn poke(&mut self, key: &PodKey) {
+        if let Some(mail) = self.workers.get(key) {
+            mail.send_modify(|m| m.pokes += 1);
+        }
+    }
+
+    /// Puts what is wanted of a pod into its worker's mailbox, with a worker if there is none.
+    fn tell(&mut self, key: &PodKey) {
+        let desired = self.manager.get(key).cloned();
+        if let Some(mail) = self.workers.get(key) {
+            return mail.send_modify(|m| m.desired = desired);
+        }
+        let (mail, inbox) = watch::channel(Mail { desired, ..Mail::default() });
+        let worker = Worker::new(key.clone(), self.ctx.clone(), inbox, self.stored.remove(key));
+        self.workers.insert(key.clone(), mail);
+        tokio::spawn(worker.run());
+    }
+}

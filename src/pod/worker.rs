@@ -1,0 +1,493 @@
+//! One worker per pod key: observe, decide, act, and sleep until something changes.
+//!
+//! The worker is level-triggered. It reads what is wanted from its mailbox (newest wins) and what is from
+//! containerd and the store, and every pass may be the first: killing podling between any two lines and
+//! starting it again continues here. It never waits for a container to stop; it takes the next step when
+//! that is due and goes on listening.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::board::{EventType, PodView};
+use super::context::Context;
+use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
+use super::status::{Facts, Waiting, status};
+use crate::manifest::{PodKey, PodManifest};
+use crate::runtime::spec::qos_class;
+use crate::runtime::Observed;
+use crate::store::{PodSpecRecord, RECORD_VERSION, StatusRecord};
+use crate::system::clock::{self, Moment};
+
+/// Looks at the pod at least this often, whatever happens.
+const RESYNC: Duration = Duration::from_secs(60);
+/// Pause after containerd could not be asked.
+const UNAVAILABLE: Duration = Duration::from_secs(1);
+/// Passes of one reconcile; each one but the last changed something, so more would be a loop.
+const MAX_PASSES: u32 = 16;
+
+/// What is wanted of a pod.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// The manifest that should run.
+    pub manifest: Arc<PodManifest>,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// When it was first accepted.
+    pub seen: Timestamp,
+    /// Its source.
+    pub source: &'static str,
+    /// `podling stop` was said.
+    pub stopped: bool,
+    /// How often `podling restart` was said.
+    pub restarts: u64,
+}
+
+/// A worker's mailbox.
+#[derive(Clone, Debug, Default)]
+pub struct Mail {
+    /// What is wanted; none when the pod is to go.
+    pub desired: Option<Desired>,
+    /// Raised to make the worker look.
+    pub pokes: u64,
+    /// Raised when something that pods wait for became available: holds are over.
+    pub retries: u64,
+}
+
+/// The pod a worker is working on, with what is on disk of it.
+pub(super) struct Current {
+    /// `pod.json`.
+    pub spec: PodSpecRecord,
+    /// The same manifest, shared.
+    pub manifest: Arc<PodManifest>,
+    /// `status.json`.
+    pub status: StatusRecord,
+    /// Restart orders carried out.
+    pub restarts: u64,
+    /// The order under way wants the pod made anew.
+    pub recreating: bool,
+    /// Since when the pod is on its way out.
+    pub deleting: Option<Timestamp>,
+}
+
+/// A start that failed.
+pub(super) struct Held {
+    /// When to try again.
+    pub until: Moment,
+    /// The latest wait.
+    pub delay: Duration,
+    /// Why.
+    pub why: Waiting,
+}
+
+/// The worker of one pod key.
+pub struct Worker {
+    pub(super) key: PodKey,
+    pub(super) ctx: Context,
+    mail: watch::Receiver<Mail>,
+    pub(super) current: Option<Current>,
+    pub(super) stopping: BTreeMap<String, Stopping>,
+    pub(super) held: BTreeMap<String, Held>,
+    /// Containers whose process is gone though containerd says it runs: since when.
+    pub(super) vanished: BTreeMap<String, Moment>,
+    pub(super) pending_update: Option<Waiting>,
+}
+
+/// What a reconcile asks for next.
+enum Next {
+    /// Look again then, or when something changes.
+    At(Moment),
+    /// Nothing is left of the pod and nothing is wanted.
+    Gone,
+}
+
+/// What one pass found.
+pub(super) struct Seen {
+    pub observed: Vec<Observed>,
+    pub instances: Vec<Instance>,
+    pub sandbox: SandboxState,
+}
+
+impl Worker {
+    /// A worker, with what the store knows of the pod.
+    pub fn new(
+        key: PodKey,
+        ctx: Context,
+        mail: watch::Receiver<Mail>,
+        stored: Option<(PodSpecRecord, StatusRecord)>,
+    ) -> Self {
+        let restarts = mail.borrow().desired.as_ref().map_or(0, |d| d.restarts);
+        let current = stored.map(|(spec, status)| Current {
+            manifest: Arc::new(spec.manifest.clone()),
+            spec,
+            status: of_this_boot(status),
+            restarts,
+            recreating: false,
+            deleting: None,
+        });
+        Self {
+            key,
+            ctx,
+            mail,
+            current,
+            stopping: BTreeMap::new(),
+            held: BTreeMap::new(),
+            vanished: BTreeMap::new(),
+            pending_update: None,
+        }
+    }
+
+    /// Works until the pod is gone.
+    pub async fn run(mut self) {
+        let mut retries = 0;
+        loop {
+            let Mail { desired, retries: said, .. } = self.mail.borrow_and_update().clone();
+            if retries != said {
+                retries = said;
+                self.held.clear();
+            }
+            match self.reconcile(desired.as_ref()).await {
+                Next::Gone => break,
+                Next::At(at) => {
+                    let wait = at.since(clock::now()).min(RESYNC);
+                    tokio::select! {
+                        changed = self.mail.changed() => if changed.is_err() { return },
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                }
+            }
+        }
+        // The loop starts a new worker if the pod is wanted again by now.
+        let _ = self.ctx.done.send(self.key);
+    }
+
+    async fn reconcile(&mut self, desired: Option<&Desired>) -> Next {
+        for _ in 0..MAX_PASSES {
+            if self.current.is_none() {
+                let Some(desired) = desired else { return Next::Gone };
+                if let Err(e) = self.accept_new(desired) {
+                    tracing::error!(pod = %self.key, "{e}");
+                    return Next::At(clock::now() + UNAVAILABLE * 10);
+                }
+            }
+            let goal = self.settle(desired).await;
+            let seen = match self.look().await {
+                Ok(seen) => seen,
+                Err(e) => {
+                    tracing::debug!(pod = %self.key, "cannot look at the pod: {e}");
+                    return Next::At(clock::now() + UNAVAILABLE);
+                }
+            };
+            let plan = self.decide(goal, &seen);
+            let progressed = self.act(&plan, &seen).await;
+            self.publish(goal, &seen, &plan);
+            if plan.quiet && goal == Goal::Stop && !progressed && self.sandbox_gone() {
+                match self.stopped(desired).await {
+                    AfterStop::Idle => return Next::At(clock::now() + RESYNC),
+                    AfterStop::Again => continue,
+                }
+            }
+            if !progressed {
+                return Next::At(self.wake(&plan));
+            }
+        }
+        tracing::warn!(pod = %self.key, "the pod does not settle; looking again in a second");
+        Next::At(clock::now() + UNAVAILABLE)
+    }
+
+    /// When to look again: the plan's time, or the end of a hold that came after it.
+    fn wake(&self, plan: &Plan) -> Moment {
+        let now = clock::now();
+        let holds = self.held.values().map(|h| h.until).filter(|until| *until > now);
+        let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).min();
+        due.unwrap_or(now + RESYNC)
+    }
+
+    fn decide(&self, goal: Goal, seen: &Seen) -> Plan {
+        let Some(current) = &self.current else { return Plan::default() };
+        let Some(spec) = &current.manifest.pod.spec else { return Plan::default() };
+        let held = self.held.iter().map(|(name, h)| (name.clone(), h.until)).collect();
+        plan(&View {
+            spec,
+            hashes: &current.manifest.hashes,
+            goal,
+            record: &current.status,
+            sandbox: seen.sandbox,
+            instances: &seen.instances,
+            stopping: &self.stopping,
+            held: &held,
+            now: clock::now(),
+        })
+    }
+
+    /// Takes a pod on that this worker has nothing of.
+    fn accept_new(&mut self, desired: &Desired) -> Result<(), crate::store::StoreError> {
+        let spec = PodSpecRecord {
+            version: RECORD_VERSION,
+            uid: desired.uid.clone(),
+            source: desired.source.into(),
+            seen: desired.seen,
+            stopped: desired.stopped,
+            removing: false,
+            manifest: (*desired.manifest).clone(),
+        };
+        let status = StatusRecord { version: RECORD_VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
+        self.ctx.store.save_spec(&spec)?;
+        self.ctx.store.save_status(&spec.uid, &status)?;
+        tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
+        self.current = Some(Current {
+            spec,
+            manifest: desired.manifest.clone(),
+            status,
+            restarts: desired.restarts,
+            recreating: false,
+            deleting: None,
+        });
+        self.held.clear();
+        Ok(())
+    }
+
+    /// Brings the accepted spec nearer to the desired one and says what that means for the processes.
+    async fn settle(&mut self, desired: Option<&Desired>) -> Goal {
+        self.pending_update = None;
+        let Some(current) = &mut self.current else { return Goal::Stop };
+        let Some(desired) = desired.filter(|d| d.uid == current.spec.uid && !current.spec.removing) else {
+            current.deleting.get_or_insert_with(Timestamp::now);
+            if !current.spec.removing {
+                current.spec.removing = true;
+                self.save_spec();
+            }
+            return Goal::Stop;
+        };
+        if desired.stopped != current.spec.stopped {
+            current.spec.stopped = desired.stopped;
+            self.save_spec();
+        }
+        if desired.stopped {
+            return Goal::Stop;
+        }
+        let current = match &mut self.current {
+            Some(current) => current,
+            None => return Goal::Stop,
+        };
+        if current.restarts != desired.restarts {
+            current.restarts = desired.restarts;
+            current.recreating = true;
+        }
+        if !Arc::ptr_eq(&current.manifest, &desired.manifest) {
+            self.update(&desired.manifest).await;
+        }
+        if self.current.as_ref().is_some_and(|c| c.recreating) { Goal::Stop } else { Goal::Run }
+    }
+
+    /// Applies a changed manifest with the least harm: metadata at once, containers one by one, anything
+    /// else by making the pod anew. Nothing is touched before the new spec could start.
+    async fn update(&mut self, new: &Arc<PodManifest>) {
+        let Some(current) = &mut self.current else { return };
+        let (old, fresh) = (&current.manifest.hashes, &new.hashes);
+        if old.pod == fresh.pod && old.containers == fresh.containers {
+            if old.manifest != fresh.manifest {
+                tracing::info!(pod = %self.key, uid = %current.spec.uid, "metadata changed; no container restarts");
+            }
+            return self.accept(new);
+        }
+        let ran = current.status.sandbox.is_some();
+        if ran && let Err(why) = self.could_start(new).await {
+            let waiting = Waiting {
+                reason: why.reason.clone(),
+                message: format!("the new manifest waits and the old one keeps running: {}", why.message),
+            };
+            if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
+                self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+            }
+            self.held.insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
+            self.pending_update = Some(waiting);
+            return;
+        }
+        self.held.clear();
+        let Some(current) = &mut self.current else { return };
+        let same_pod = current.manifest.hashes.pod == new.hashes.pod;
+        if same_pod && ran {
+            let text = format!("containers changed: {}", changed_containers(&current.manifest, new).join(", "));
+            tracing::info!(pod = %self.key, uid = %current.spec.uid, "{text}");
+            self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
+            return self.accept(new);
+        }
+        if ran {
+            current.recreating = true;
+            self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), "spec changed: the pod is made anew");
+            return;
+        }
+        self.forget_runs();
+        self.accept(new);
+    }
+
+    pub(super) fn accept(&mut self, new: &Arc<PodManifest>) {
+        let Some(current) = &mut self.current else { return };
+        current.manifest = new.clone();
+        current.spec.manifest = (**new).clone();
+        self.save_spec();
+    }
+
+    /// Whether the new spec has all it needs: images, host ports.
+    async fn could_start(&self, new: &PodManifest) -> Result<(), Waiting> {
+        let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
+        self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
+        self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
+    }
+
+    /// The runs of the old spec do not count for the new one; log numbers go on.
+    pub(super) fn forget_runs(&mut self) {
+        let Some(current) = &mut self.current else { return };
+        for history in current.status.containers.values_mut() {
+            history.restarts = 0;
+            history.backoff = None;
+            history.completed = false;
+            history.container_id = None;
+            history.started = None;
+            history.started_at = None;
+        }
+    }
+
+    fn sandbox_gone(&self) -> bool {
+        self.current.as_ref().is_none_or(|c| c.status.sandbox.is_none())
+    }
+
+    /// All processes and the sandbox are gone: what now?
+    async fn stopped(&mut self, desired: Option<&Desired>) -> AfterStop {
+        let Some(current) = &mut self.current else { return AfterStop::Again };
+        if current.spec.removing {
+            self.ctx.claims.release(&self.key);
+            let uid = current.spec.uid.clone();
+            let pod = current.spec.manifest.clone();
+            self.clean_up_behind(pod, uid, desired).await;
+            self.current = None;
+            return AfterStop::Again;
+        }
+        if !current.recreating {
+            self.ctx.claims.release(&self.key);
+            return AfterStop::Idle;
+        }
+        current.recreating = false;
+        let uid = current.spec.uid.clone();
+        if let Err(e) = crate::volume::reset(&self.ctx.store.pod_dir(&uid)) {
+            tracing::warn!(pod = %self.key, %uid, "cannot clear the pod's volumes: {e}");
+        }
+        self.forget_runs();
+        if let Some(d) = desired {
+            let manifest = d.manifest.clone();
+            self.accept(&manifest);
+        }
+        self.save_status();
+        AfterStop::Again
+    }
+
+    /// Removes the rests of a pod, and lets a successor of another uid start without waiting for that: it has
+    /// other directories and another cgroup.
+    async fn clean_up_behind(&mut self, pod: PodManifest, uid: String, desired: Option<&Desired>) {
+        let job = tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), pod, uid.clone()));
+        tokio::pin!(job);
+        let other = |d: Option<&Desired>| d.is_some_and(|d| d.uid != uid);
+        let mut overtaken = other(desired);
+        while !overtaken {
+            tokio::select! {
+                _ = &mut job => break,
+                changed = self.mail.changed() => match changed {
+                    Ok(()) => overtaken = other(self.mail.borrow().desired.as_ref()),
+                    Err(_) => return,
+                },
+            }
+        }
+        if self.mail.borrow().desired.is_none() {
+            self.ctx.board.forget(&self.key);
+        }
+    }
+
+    pub(super) fn save_spec(&self) {
+        let Some(current) = &self.current else { return };
+        if let Err(e) = self.ctx.store.save_spec(&current.spec) {
+            self.complain(&e.to_string());
+        }
+    }
+
+    pub(super) fn save_status(&self) {
+        let Some(current) = &self.current else { return };
+        if let Err(e) = self.ctx.store.save_status(&current.spec.uid, &current.status) {
+            self.complain(&e.to_string());
+        }
+    }
+
+    fn complain(&self, text: &str) {
+        tracing::error!(pod = %self.key, "{text}");
+        self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text);
+    }
+
+    fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {
+        let Some(current) = &mut self.current else { return };
+        let Some(spec) = &current.manifest.pod.spec else { return };
+        let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
+        let mut conditions = std::mem::take(&mut current.status.conditions);
+        let host_ip = self.ctx.host_ip.borrow().clone();
+        let facts = Facts {
+            spec,
+            record: &current.status,
+            instances: &seen.instances,
+            sandbox: seen.sandbox,
+            plan,
+            waiting: &waiting,
+            pending_update: self.pending_update.as_ref(),
+            stopped: current.spec.stopped && plan.quiet,
+            terminating: goal == Goal::Stop,
+            host_ip: host_ip.as_deref(),
+            qos_class: qos_class(spec).name(),
+            now: Timestamp::now(),
+        };
+        let status = status(&facts, &mut conditions);
+        current.status.conditions = conditions;
+        self.ctx.board.publish(PodView {
+            manifest: current.manifest.clone(),
+            uid: current.spec.uid.clone(),
+            seen: current.spec.seen,
+            source: super::manager::source_name(&current.spec.source),
+            deleting: current.deleting,
+            status,
+        });
+        self.save_status();
+    }
+}
+
+/// Key under which a held update stands among the held starts.
+pub(super) const UPDATE: &str = "(update)";
+/// How often a held update is tried.
+const UPDATE_RETRY: Duration = Duration::from_secs(2);
+
+enum AfterStop {
+    Idle,
+    Again,
+}
+
+fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
+    let (old, new) = (&old.hashes.containers, &new.hashes.containers);
+    let mut names: Vec<_> = new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
+    names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
+    names
+}
+
+/// After a reboot, what was measured on the old boot's clock means nothing and the sandbox is gone.
+fn of_this_boot(mut status: StatusRecord) -> StatusRecord {
+    if status.boot_id == clock::boot_id() {
+        return status;
+    }
+    status.boot_id = clock::boot_id().into();
+    for history in status.containers.values_mut() {
+        history.backoff = None;
+        history.started_at = None;
+    }
+    if let Some(sandbox) = &mut status.sandbox {
+        sandbox.ready = false;
+    }
+    status
+}

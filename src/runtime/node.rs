@@ -1,0 +1,241 @@
+//! The node as the runtime finds it: building the handle, and the upkeep that belongs to no single pod.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::containerd::{Containerd, probe};
+use super::{Inner, Runtime, logs};
+use crate::manifest::PodKey;
+use crate::network::{Network, NetworkOptions};
+use crate::settings::{Paths, Settings};
+use crate::system::cgroup::CgroupManager;
+use crate::system::node::node_features;
+
+/// The helpers that podling carries.
+const LOGGER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/podling-logger"));
+const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/podling-pause"));
+
+/// How long logs of removed pods stay.
+const LOGS_STAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Settings that a container start depends on.
+#[derive(Clone, Debug)]
+pub struct RuntimeOptions {
+    /// Resolver file that pods inherit.
+    pub resolv_conf: PathBuf,
+    /// Cluster DNS servers.
+    pub cluster_dns: Vec<String>,
+    /// Cluster domain.
+    pub cluster_domain: Option<String>,
+    /// RuntimeDefault where no seccomp profile is named.
+    pub seccomp_default: bool,
+    /// Bytes at which a log is rotated.
+    pub log_max_size: u64,
+    /// Log files kept per container.
+    pub log_max_files: u32,
+}
+
+impl From<&Settings> for RuntimeOptions {
+    fn from(s: &Settings) -> Self {
+        Self {
+            resolv_conf: s.resolv_conf.clone(),
+            cluster_dns: s.cluster_dns.clone(),
+            cluster_domain: s.cluster_domain.clone(),
+            seccomp_default: s.seccomp_default,
+            log_max_size: s.log_max_size,
+            log_max_files: s.log_max_files,
+        }
+    }
+}
+
+/// The node cannot run pods.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// cgroups are not usable.
+    #[error("{0}")]
+    Cgroup(#[from] crate::system::cgroup::CgroupError),
+    /// A helper could not be put in place.
+    #[error("cannot write {path}: {source}")]
+    Helper {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// containerd refused.
+    #[error("{0}")]
+    Containerd(#[from] super::containerd::RuntimeError),
+}
+
+impl Runtime {
+    /// Finds out what the node can do and puts the helpers in place.
+    pub async fn new(ctd: Containerd, settings: &Settings) -> Result<Self, NodeError> {
+        let paths = settings.paths.clone();
+        ctd.ensure_namespace().await?;
+        let (logger, pause_rootfs) = install_helpers(&paths)?;
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let network = Network::new(NetworkOptions {
+            conf_dir: settings.cni_conf_dir.clone(),
+            bin_dirs: settings.cni_bin_dirs.clone(),
+            state: paths.network(),
+            system: paths.is_system(),
+        });
+        let inner = Inner {
+            oci: probe::probe(settings.runtime.as_deref(), &paths).await,
+            cgroups: CgroupManager::detect(&settings.cgroup_root)?,
+            network,
+            root_label: paths.root.to_string_lossy().into_owned(),
+            features: node_features(),
+            options: RuntimeOptions::from(settings),
+            logger,
+            pause_rootfs,
+            starts: Semaphore::new(2 * cores),
+            users: Mutex::new(BTreeMap::new()),
+            discarding: Mutex::new(HashSet::new()),
+            sandboxes: Mutex::new(HashMap::new()),
+            dropping: Default::default(),
+            ctd,
+            paths,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What a person should know about this node: missing controllers, missing capabilities.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.inner.features.notes();
+        let missing = self.inner.cgroups.missing_controllers();
+        if !missing.is_empty() {
+            notes.push(format!("cgroup controllers missing: {}; their limits are refused", missing.join(", ")));
+        }
+        notes
+    }
+
+    /// The OCI runtime in use, for display.
+    pub fn oci_runtime(&self) -> &str {
+        self.inner.oci.binary.as_deref().unwrap_or("runc")
+    }
+
+    /// Whether the kernel killed something of the container for want of memory. Ask before deleting it.
+    pub fn oom_killed(&self, uid: &str, id: &str) -> bool {
+        let path = self.find_cgroup(uid, id);
+        path.and_then(|p| self.inner.cgroups.oom_kills(&p)).is_some_and(|n| n > 0)
+    }
+
+    /// The cgroup of a container, wherever its pod's QoS class put it.
+    pub(super) fn find_cgroup(&self, uid: &str, id: &str) -> Option<String> {
+        let pod = self.inner.cgroups.pods().into_iter().find(|p| p.uid == uid)?;
+        Some(self.inner.cgroups.container_path(uid, pod.qos, id))
+    }
+
+    /// Kills what is left in a pod's cgroup and removes it.
+    pub async fn remove_cgroup(&self, uid: &str) -> Result<(), String> {
+        let (this, uid) = (self.clone(), uid.to_owned());
+        let job = tokio::task::spawn_blocking(move || {
+            let groups = &this.inner.cgroups;
+            for pod in groups.pods().into_iter().filter(|p| p.uid == uid) {
+                let path = groups.pod_path(&pod.uid, pod.qos);
+                if !groups.pids(&path).is_empty() {
+                    groups.kill_all(&path, libc::SIGKILL).map_err(|e| e.to_string())?;
+                }
+                groups.remove_pod(&pod.uid, pod.qos).map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        });
+        job.await.map_err(|e| e.to_string())?
+    }
+
+    /// A sandbox that a pod's record names.
+    pub fn adopt_sandbox(&self, id: &str, uid: &str) {
+        self.lock_sandboxes().insert(id.to_owned(), uid.to_owned());
+    }
+
+    pub(super) fn lock_sandboxes(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        // A panic while holding the lock cannot leave the map half-changed.
+        self.inner.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sandboxes of a pod that are not taken down yet.
+    pub fn sandboxes_of(&self, uid: &str) -> Vec<String> {
+        self.lock_sandboxes().iter().filter(|(_, u)| *u == uid).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Sandboxes on this node that no pod has.
+    pub fn stray_sandboxes(&self) -> Vec<String> {
+        let known: HashSet<String> = self.lock_sandboxes().keys().cloned().collect();
+        self.sandboxes_on_disk().into_iter().filter(|id| !known.contains(id)).collect()
+    }
+
+    /// Puts host port rules back that something else on the host flushed.
+    pub async fn restore_host_ports(&self) {
+        let ids: Vec<String> = self.lock_sandboxes().keys().cloned().collect();
+        for id in ids {
+            match self.inner.network.check(&id).await {
+                Ok(false) => {}
+                Ok(true) => tracing::warn!(sandbox = %id, "host port rules were gone and are back"),
+                Err(e) => tracing::warn!(sandbox = %id, "cannot check the pod's network: {e}"),
+            }
+        }
+        if self.lock_sandboxes().is_empty() {
+            self.inner.network.cleanup_if_unused().await;
+        }
+    }
+
+    /// `/var/log/pods/<ns>_<pod>_<uid>`.
+    pub(super) fn pod_log_dir(&self, key: &PodKey, uid: &str) -> PathBuf {
+        self.inner.paths.pod_logs().join(format!("{}_{}_{uid}", key.namespace, key.name))
+    }
+
+    /// Removes the links to a removed pod's logs; the logs stay for a time.
+    pub fn forget_logs(&self, key: &PodKey, uid: &str) {
+        logs::unlink_pod(&self.inner.paths, &self.pod_log_dir(key, uid));
+    }
+
+    /// Removes logs of pods that have been gone for long.
+    pub fn expire_logs(&self, known: &HashSet<String>) {
+        let dirs = fs::read_dir(self.inner.paths.pod_logs()).into_iter().flatten().flatten();
+        for entry in dirs {
+            let name = entry.file_name();
+            let uid = name.to_str().and_then(|n| n.rsplit('_').next()).unwrap_or_default();
+            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| {
+                std::time::SystemTime::now().duration_since(t).ok()
+            });
+            if !uid.is_empty() && !known.contains(uid) && age.is_some_and(|a| a > LOGS_STAY) {
+                logs::remove_pod_logs(&entry.path());
+            }
+        }
+    }
+}
+
+/// Writes the helpers where the shim and runc find them; running ones keep their old file.
+fn install_helpers(paths: &Paths) -> Result<(PathBuf, PathBuf), NodeError> {
+    let dir = paths.helpers();
+    let (logger, rootfs) = (dir.join("podling-logger"), dir.join("pause-rootfs"));
+    install(&logger, LOGGER)?;
+    for sub in ["proc", "dev", "sys", "etc", "run", "tmp"] {
+        let path = rootfs.join(sub);
+        fs::create_dir_all(&path).map_err(|source| NodeError::Helper { path, source })?;
+    }
+    install(&rootfs.join("podling-pause"), PAUSE)?;
+    Ok((logger, rootfs))
+}
+
+fn install(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    let write = || -> std::io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(dir)?;
+        let temporary = path.with_extension("new");
+        fs::write(&temporary, bytes)?;
+        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|source| NodeError::Helper { path: path.to_owned(), source })
+}

@@ -1,0 +1,87 @@
+//! Looking: which containers of a pod containerd has, and what their tasks do.
+
+use jiff::Timestamp;
+
+use super::containerd::{ContainerRecord, ErrorClass, RuntimeError, TaskStatus};
+use super::{Labels, Runtime, label_filter};
+use crate::system::process;
+
+/// A container record of ours with the state of its task.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// containerd id.
+    pub id: String,
+    /// What it says about itself.
+    pub labels: Labels,
+    /// Image name as written.
+    pub image: String,
+    /// State of its task.
+    pub task: TaskState,
+}
+
+/// State of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskState {
+    /// No task: never created, deleted, or forgotten by containerd.
+    None,
+    /// Created and not started.
+    Created,
+    /// Runs as this process.
+    Running {
+        /// Host pid of its first process.
+        pid: u32,
+        /// False when containerd says it runs and the kernel has no such process.
+        alive: bool,
+    },
+    /// Ended.
+    Stopped {
+        /// Exit code, 128 + signal.
+        code: i32,
+        /// When, by the shim's wall clock.
+        at: Option<Timestamp>,
+    },
+    /// The shim does not answer in time.
+    Unresponsive,
+}
+
+impl Runtime {
+    /// The containers of one pod.
+    pub async fn observe(&self, uid: &str) -> Result<Vec<Observed>, RuntimeError> {
+        self.look(label_filter(&self.inner.root_label, Some(uid))).await
+    }
+
+    /// All containers of this podling.
+    pub async fn observe_all(&self) -> Result<Vec<Observed>, RuntimeError> {
+        self.look(label_filter(&self.inner.root_label, None)).await
+    }
+
+    async fn look(&self, filter: Vec<(&'static str, &str)>) -> Result<Vec<Observed>, RuntimeError> {
+        let records = self.inner.ctd.containers(&filter).await?;
+        let mut seen = Vec::with_capacity(records.len());
+        for record in records {
+            seen.extend(self.look_at(record).await?);
+        }
+        Ok(seen)
+    }
+
+    async fn look_at(&self, record: ContainerRecord) -> Result<Option<Observed>, RuntimeError> {
+        let Some(labels) = Labels::from_map(&record.labels) else { return Ok(None) };
+        let task = match self.inner.ctd.task(&record.id).await {
+            Ok(None) => TaskState::None,
+            Ok(Some(task)) => match task.status {
+                TaskStatus::Created => TaskState::Created,
+                TaskStatus::Running | TaskStatus::Paused => {
+                    TaskState::Running { pid: task.pid, alive: process::alive(task.pid) }
+                }
+                TaskStatus::Stopped => {
+                    let code = task.exit_code.and_then(|c| i32::try_from(c).ok()).unwrap_or(255);
+                    TaskState::Stopped { code, at: task.exited_at }
+                }
+                TaskStatus::Unknown => TaskState::Unresponsive,
+            },
+            Err(e) if e.class() == ErrorClass::Timeout => TaskState::Unresponsive,
+            Err(e) => return Err(e),
+        };
+        Ok(Some(Observed { id: record.id, labels, image: record.image, task }))
+    }
+}

@@ -1,0 +1,201 @@
+//! Sandboxes: the namespaces, network, cgroup and shared files of one pod instance, without a pause
+//! container.
+//!
+//! Everything of a sandbox hangs on its id, so a half-made one can be taken down by anyone who knows it:
+//! namespace pins and `/dev/shm` under `/run/podling/sandboxes/<id>`, the network result under
+//! `/var/lib/podling/network`. The pod's cgroup and its files hang on the uid.
+
+use std::path::{Path, PathBuf};
+
+use super::start::StartError;
+use super::{Runtime, spec};
+use crate::manifest::PodManifest;
+use crate::network::{PortMapping, SetupRequest, hostname, hosts, dns};
+use crate::runtime::spec::{PidNamespace, SandboxPaths};
+use crate::store::SandboxRecord;
+use crate::system::namespaces::{self, Ns};
+use crate::system::mounts;
+
+/// Size of a pod's `/dev/shm`, as containerd's CRI plugin makes it.
+const SHM_BYTES: u64 = 64 << 20;
+
+impl Runtime {
+    /// Makes sandbox `id`; on failure what was made stays for [`Runtime::drop_sandbox`].
+    pub async fn create_sandbox(
+        &self,
+        manifest: &PodManifest,
+        uid: &str,
+        id: &str,
+    ) -> Result<SandboxRecord, StartError> {
+        self.adopt_sandbox(id, uid);
+        let spec = pod_spec(manifest)?;
+        let host_network = spec.host_network == Some(true);
+        let resources = spec::pod_resources(spec).map_err(|e| StartError::config(e.to_string()))?;
+        self.inner
+            .cgroups
+            .create_pod(uid, spec::qos_class(spec), &resources)
+            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
+        self.pin_namespaces(manifest, id)?;
+        let ips = if host_network { Vec::new() } else { self.join_network(manifest, uid, id).await? };
+        let record = SandboxRecord { id: id.into(), ips, host_network, ready: true };
+        self.write_pod_files(manifest, uid, &record)?;
+        Ok(record)
+    }
+
+    fn pin_namespaces(&self, manifest: &PodManifest, id: &str) -> Result<(), StartError> {
+        let spec = pod_spec(manifest)?;
+        let dir = self.inner.paths.sandbox(id);
+        let failed = |e: String| StartError::new("CreatePodSandboxError", e);
+        let mut which = Vec::new();
+        if spec.host_network != Some(true) {
+            which.extend([Ns::Net, Ns::Uts]);
+        }
+        if spec.host_ipc != Some(true) {
+            which.push(Ns::Ipc);
+            mounts::mount_tmpfs(&dir.join("shm"), Some(SHM_BYTES), 0o1777).map_err(|e| failed(e.to_string()))?;
+        }
+        let name = hostname::pod_hostname(spec, &manifest.key.name);
+        namespaces::create_pinned(&dir, &which, Some(&name)).map_err(|e| failed(e.to_string()))
+    }
+
+    async fn join_network(
+        &self,
+        manifest: &PodManifest,
+        uid: &str,
+        id: &str,
+    ) -> Result<Vec<String>, StartError> {
+        let netns = self.inner.paths.sandbox(id).join("net");
+        let request = SetupRequest {
+            sandbox_id: id.into(),
+            key: manifest.key.clone(),
+            uid: uid.into(),
+            netns,
+            host_ports: port_mappings(pod_spec(manifest)?),
+        };
+        let result =
+            self.inner.network.setup(&request).await.map_err(|e| StartError::new("NetworkNotReady", e.to_string()))?;
+        Ok(result.ips.iter().map(ToString::to_string).collect())
+    }
+
+    /// Writes hosts, resolv.conf and hostname of the pod; also at each container start, so that they follow
+    /// the host's.
+    pub fn write_pod_files(
+        &self,
+        manifest: &PodManifest,
+        uid: &str,
+        sandbox: &SandboxRecord,
+    ) -> Result<Vec<String>, StartError> {
+        let spec = pod_spec(manifest)?;
+        let options = &self.inner.options;
+        let dir = self.inner.paths.pod(uid);
+        let host = dns::HostResolv::read(&options.resolv_conf);
+        let (resolv, notes) = dns::resolv_conf(
+            spec,
+            &manifest.key.namespace,
+            &host,
+            &options.cluster_dns,
+            options.cluster_domain.as_deref(),
+        )
+        .map_err(|e| StartError::config(e.to_string()))?;
+        let name = if sandbox.host_network {
+            crate::settings::host_name()
+        } else {
+            hostname::pod_hostname(spec, &manifest.key.name)
+        };
+        let hosts = hosts::hosts_file(spec, &sandbox.ips, &name, Path::new("/etc/hosts"));
+        for (file, text) in [("etc-hosts", hosts), ("resolv.conf", resolv), ("hostname", format!("{name}\n"))] {
+            write_in_place(&dir.join(file), &text)
+                .map_err(|e| StartError::new("CreatePodSandboxError", e))?;
+        }
+        Ok(notes)
+    }
+
+    /// Paths and namespaces that a container of the sandbox is given.
+    pub(super) fn sandbox_paths(
+        &self,
+        manifest: &PodManifest,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        pause_pid: Option<u32>,
+    ) -> Result<SandboxPaths, StartError> {
+        let spec = pod_spec(manifest)?;
+        let run = self.inner.paths.sandbox(&sandbox.id);
+        let dir = self.inner.paths.pod(uid);
+        let own = |name: &str, host: bool| (!host).then(|| run.join(name));
+        let (net, ipc) = (spec.host_network == Some(true), spec.host_ipc == Some(true));
+        let pid = match pause_pid {
+            _ if spec.host_pid == Some(true) => PidNamespace::Host,
+            Some(pid) => PidNamespace::Path(PathBuf::from(format!("/proc/{pid}/ns/pid"))),
+            None => PidNamespace::Own,
+        };
+        Ok(SandboxPaths {
+            id: sandbox.id.clone(),
+            net: own("net", net),
+            uts: own("uts", net),
+            ipc: own("ipc", ipc),
+            pid,
+            shm: if ipc { Some(PathBuf::from("/dev/shm")) } else { Some(run.join("shm")) },
+            hosts: Some(dir.join("etc-hosts")),
+            hostname_file: Some(dir.join("hostname")),
+            resolv_conf: Some(dir.join("resolv.conf")),
+            hostname: if net { crate::settings::host_name() } else { hostname::pod_hostname(spec, &manifest.key.name) },
+            log_directory: self.pod_log_dir(&manifest.key, uid),
+        })
+    }
+
+    /// Whether the sandbox's namespaces are still there: a reboot or a careless `umount` takes them.
+    pub fn sandbox_intact(&self, manifest: &PodManifest, sandbox: &SandboxRecord) -> bool {
+        let dir = self.inner.paths.sandbox(&sandbox.id);
+        let spec = manifest.pod.spec.as_ref();
+        let ipc = spec.and_then(|s| s.host_ipc) != Some(true);
+        sandbox.ready
+            && (sandbox.host_network || namespaces::is_pinned(&dir.join("net")))
+            && (!ipc || namespaces::is_pinned(&dir.join("ipc")))
+    }
+
+    /// Takes a sandbox down: network first (it needs the namespace), then pins and shared memory. Repeating
+    /// it, or doing it for one that never was, is fine.
+    pub async fn drop_sandbox(&self, id: &str) -> Result<(), String> {
+        let stripe = id.chars().next().and_then(|c| c.to_digit(16)).unwrap_or(0) as usize;
+        let _alone = self.inner.dropping[stripe % self.inner.dropping.len()].lock().await;
+        let dir = self.inner.paths.sandbox(id);
+        let netns = dir.join("net");
+        let netns = namespaces::is_pinned(&netns).then_some(netns);
+        self.inner.network.teardown(id, netns.as_deref()).await.map_err(|e| e.to_string())?;
+        mounts::unmount_under(&dir).map_err(|e| e.to_string())?;
+        namespaces::unpin(&dir).map_err(|e| e.to_string())?;
+        self.lock_sandboxes().remove(id);
+        Ok(())
+    }
+
+    /// Sandboxes of which something is left on this node.
+    pub fn sandboxes_on_disk(&self) -> Vec<String> {
+        let mut ids = self.inner.network.pending();
+        let dirs = std::fs::read_dir(self.inner.paths.run().join("sandboxes")).into_iter().flatten().flatten();
+        ids.extend(dirs.filter_map(|e| e.file_name().into_string().ok()));
+        ids.sort();
+        ids.dedup();
+        ids
+    }
+}
+
+/// Written in place: containers hold the file by bind mount, so a rename would not reach them.
+fn write_in_place(path: &Path, text: &str) -> Result<(), String> {
+    let current = std::fs::read_to_string(path).ok();
+    if current.as_deref() == Some(text) {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
+    }
+    std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+pub(super) fn pod_spec(manifest: &PodManifest) -> Result<&k8s_openapi::api::core::v1::PodSpec, StartError> {
+    manifest.pod.spec.as_ref().ok_or_else(|| StartError::config(format!("pod {} has no spec", manifest.key)))
+}
+
+/// The host ports of a pod, from its regular containers as the kubelet does.
+fn port_mappings(spec: &k8s_openapi::api::core::v1::PodSpec) -> Vec<PortMapping> {
+    PortMapping::of(spec)
+}

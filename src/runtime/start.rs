@@ -1,0 +1,366 @@
+//! Starting one container: image, user, spec, record, snapshot, task.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::sandbox::pod_spec;
+use super::spec::{self, ResolvedUser, SpecInput, VolumeMountSource};
+use super::{Labels, Runtime, logs, new_id};
+use crate::image::{self, Decision, Image, ImageRef};
+use crate::manifest::PodManifest;
+use crate::pod::plan::{Kind, PAUSE};
+use crate::runtime::spec::UserSpec;
+use crate::store::SandboxRecord;
+use crate::volume;
+
+/// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {message}")]
+pub struct StartError {
+    /// `CreateContainerConfigError`, `ErrImagePull`, `RunContainerError` …
+    pub reason: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// containerd was not there to ask: not the pod's fault, tried again at once when it is back.
+    pub unavailable: bool,
+}
+
+impl StartError {
+    /// With a reason.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), unavailable: false }
+    }
+
+    /// The spec asks for something that cannot be.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new("CreateContainerConfigError", message)
+    }
+
+    fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
+        Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
+    }
+}
+
+/// What to start.
+pub struct StartOrder<'a> {
+    /// The pod.
+    pub manifest: &'a PodManifest,
+    /// Its uid.
+    pub uid: &'a str,
+    /// Its sandbox.
+    pub sandbox: &'a SandboxRecord,
+    /// Container name, or [`PAUSE`].
+    pub name: &'a str,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of the run; names the log file.
+    pub attempt: u32,
+    /// Restart count.
+    pub restarts: u32,
+    /// Host pid of the pause container.
+    pub pause_pid: Option<u32>,
+}
+
+/// A container that was created, ready to be started.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// containerd id.
+    pub id: String,
+    /// Image name as written.
+    pub image: String,
+    /// `name@sha256:…` that runs.
+    pub image_id: String,
+    /// Host pid.
+    pub pid: u32,
+}
+
+impl Runtime {
+    /// Creates a container up to its task; nothing of the user's runs yet. What a failure leaves behind is a
+    /// record without a running task, which the next look at the pod discards.
+    pub async fn create(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
+        let _permit = self.permit().await?;
+        if order.kind == Kind::Pause {
+            return self.create_pause(order).await;
+        }
+        let container = container(order)?;
+        let image = self.image(container).await?;
+        let user = self.user(order, container, &image).await?;
+        let pod_dir = self.inner.paths.pod(order.uid);
+        let volumes = volume::prepare(&order.manifest.pod, order.uid, &pod_dir)
+            .await
+            .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+        self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
+        let mounts = mount_sources(container, &volumes)?;
+        let termination_log = self.termination_log(order)?;
+        let image_volumes = self.image_volumes(order, &image)?;
+        let spec_of_pod = pod_spec(order.manifest)?;
+        let qos = spec::qos_class(spec_of_pod);
+        let id = new_id();
+        let input = SpecInput {
+            pod: &order.manifest.pod,
+            uid: order.uid,
+            container,
+            init: order.kind == Kind::Init,
+            image: &image.config,
+            image_name: &image.name,
+            user: &user,
+            sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
+            mounts: &mounts,
+            termination_log: Some(&termination_log),
+            cgroup_path: self.inner.cgroups.container_path(order.uid, qos, &id),
+            oom_score_adj: spec::oom_score_adj(spec_of_pod, container, order.kind == Kind::Init, &self.inner.features),
+            node: &self.inner.features,
+            seccomp_default: self.inner.options.seccomp_default,
+            image_volumes: &image_volumes,
+            attempt: order.attempt,
+        };
+        let oci = spec::build(&input).map_err(|e| StartError::config(e.to_string()))?;
+        let stop_signal = spec::stop_signal(&image.config);
+        let new = self.new_container(order, id, container.image.clone().unwrap_or_default(), stop_signal, oci, true);
+        let mounts = self.create_record(&new, Some(&image)).await?;
+        let log = self.log_path(order);
+        if let Some(dir) = log.parent() {
+            std::fs::create_dir_all(dir)
+                .map_err(|e| StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display())))?;
+        }
+        let io = TaskIo::Logger {
+            uri: logs::logger_uri(&self.inner.logger, &log, self.inner.options.log_max_size, self.inner.options.log_max_files),
+            terminal: container.tty == Some(true),
+        };
+        let pid = self.create_task(&new, &mounts, &io).await?;
+        logs::link(&self.inner.paths, &order.manifest.key, order.name, &new.id, &log);
+        Ok(Started { id: new.id, image: new.image, image_id: image.id(), pid })
+    }
+
+    /// Runs what was created.
+    pub async fn start(&self, id: &str) -> Result<(), StartError> {
+        let _permit = self.permit().await?;
+        match self.inner.ctd.start_task(id).await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(StartError::rpc("RunContainerError", &e)),
+        }
+    }
+
+    async fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, StartError> {
+        self.inner.starts.acquire().await.map_err(|_| StartError::new("RunContainerError", "podling is stopping"))
+    }
+
+    async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
+        let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
+        let qos = spec::qos_class(pod_spec(order.manifest)?);
+        let id = new_id();
+        let cgroup = self.inner.cgroups.container_path(order.uid, qos, &id);
+        let oci = spec::pause(&sandbox, &order.manifest.key, order.uid, cgroup, &self.inner.features)
+            .map_err(|e| StartError::config(e.to_string()))?;
+        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false);
+        self.create_record(&new, None).await?;
+        let rootfs = [super::containerd::Mount::bind_read_only(&self.inner.pause_rootfs)];
+        let pid = self.create_task(&new, &rootfs, &TaskIo::Null).await?;
+        Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid })
+    }
+
+    fn new_container(
+        &self,
+        order: &StartOrder<'_>,
+        id: String,
+        image: String,
+        stop_signal: i32,
+        oci: oci_spec::runtime::Spec,
+        snapshot: bool,
+    ) -> NewContainer {
+        let grace = order.manifest.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+        let labels = Labels {
+            key: order.manifest.key.clone(),
+            uid: order.uid.into(),
+            name: order.name.into(),
+            kind: order.kind,
+            sandbox: order.sandbox.id.clone(),
+            attempt: order.attempt,
+            restarts: order.restarts,
+            container_hash: order.manifest.hashes.containers.get(order.name).cloned().unwrap_or_default(),
+            pod_hash: order.manifest.hashes.pod.clone(),
+            stop_signal,
+            grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
+            host_network: order.sandbox.host_network,
+        };
+        NewContainer {
+            snapshot_key: snapshot.then(|| id.clone()),
+            id,
+            image,
+            labels: labels.to_map(&self.inner.root_label),
+            runtime: self.inner.oci.clone(),
+            spec: oci,
+        }
+    }
+
+    /// Record first, then snapshot: the collector spares a snapshot that a record names.
+    async fn create_record(
+        &self,
+        new: &NewContainer,
+        image: Option<&Image>,
+    ) -> Result<Vec<super::containerd::Mount>, StartError> {
+        let failed = |e: RuntimeError| StartError::rpc("CreateContainerError", &e);
+        self.inner.ctd.create_container(new).await.map_err(failed)?;
+        match image {
+            Some(image) => self.inner.ctd.prepare_rootfs(&new.id, &image.chain_id).await.map_err(failed),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn create_task(
+        &self,
+        new: &NewContainer,
+        rootfs: &[super::containerd::Mount],
+        io: &TaskIo,
+    ) -> Result<u32, StartError> {
+        let created = self.inner.ctd.create_task(&new.id, rootfs, io, &self.inner.oci).await;
+        created.map_err(|e| StartError::rpc("CreateContainerError", &e))
+    }
+
+    /// The image, present and unpacked, or why not.
+    async fn image(&self, container: &Container) -> Result<Image, StartError> {
+        let name = container.image.as_deref().unwrap_or_default();
+        let reference = ImageRef::parse(name).map_err(|e| StartError::new("InvalidImageName", e.to_string()))?;
+        let ctd = &self.inner.ctd;
+        let found = image::image(ctd, &reference).await.map_err(image_error)?;
+        match image::decide(container.image_pull_policy.as_deref(), found.is_some()) {
+            Decision::Use => {}
+            Decision::NeverPull => {
+                let text = format!("image {reference} is not present and imagePullPolicy is Never: {}", image::remedy(ctd, &reference).await);
+                return Err(StartError::new("ErrImageNeverPull", text));
+            }
+            Decision::Missing => {
+                return Err(StartError::new("ErrImagePull", image::missing(ctd, &reference).await));
+            }
+        }
+        let found = found.ok_or_else(|| StartError::new("ErrImagePull", format!("image {reference} is not present")))?;
+        image::ensure_unpacked(ctd, &found).await.map_err(image_error)
+    }
+
+    /// Which of the manifest's images are missing, so that an update is held before the old pod is touched.
+    pub async fn check_images(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let spec = pod_spec(manifest)?;
+        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+            self.image(container).await?;
+        }
+        Ok(())
+    }
+
+    async fn user(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        image: &Image,
+    ) -> Result<ResolvedUser, StartError> {
+        let asked = UserSpec::of(&order.manifest.pod, container, &image.config);
+        let key = (image.chain_id.clone(), format!("{asked:?}"));
+        let cached = self.inner.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
+        if let Some(user) = cached {
+            return Ok(user);
+        }
+        let user = self.look_up_user(&asked, image).await?;
+        self.inner.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key, user.clone());
+        Ok(user)
+    }
+
+    async fn look_up_user(&self, asked: &UserSpec, image: &Image) -> Result<ResolvedUser, StartError> {
+        let failed = |e: String| StartError::new("CreateContainerError", e);
+        let view = format!("users-{}", new_id());
+        let ctd = &self.inner.ctd;
+        let mounts = ctd.view_rootfs(&view, &image.chain_id).await.map_err(|e| failed(e.to_string()))?;
+        let (asked, dir) = (asked.clone(), self.inner.paths.run().join("tmp").join(&view));
+        let answer = tokio::task::spawn_blocking(move || {
+            crate::system::mounts::with_rootfs(&mounts_of(&mounts), &dir, |root| spec::resolve_user(root, &asked))
+        })
+        .await;
+        let removed = ctd.remove_snapshot(&view).await;
+        let user = answer
+            .map_err(|e| failed(e.to_string()))?
+            .map_err(|e| failed(e.to_string()))?
+            .map_err(|e| StartError::config(e.to_string()))?;
+        removed.map_err(|e| failed(e.to_string()))?;
+        Ok(user)
+    }
+
+    /// Where the container of a run says why it ended; made empty for each run, writable by any user.
+    fn termination_log(&self, order: &StartOrder<'_>) -> Result<PathBuf, StartError> {
+        let path = self.termination_log_path(order.uid, order.name, order.attempt);
+        let failed = |e: std::io::Error| StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display()));
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir).map_err(failed)?;
+        }
+        std::fs::write(&path, "").map_err(failed)?;
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// `pods/<uid>/containers/<name>/<attempt>`.
+    pub fn termination_log_path(&self, uid: &str, name: &str, attempt: u32) -> PathBuf {
+        self.inner.paths.pod(uid).join("containers").join(name).join(attempt.to_string())
+    }
+
+    /// Directories for the image's `VOLUME`s, fresh for each run.
+    fn image_volumes(&self, order: &StartOrder<'_>, image: &Image) -> Result<Vec<(String, PathBuf)>, StartError> {
+        let base = self.inner.paths.pod(order.uid).join("image-volumes").join(order.name);
+        let mut made = Vec::new();
+        for (n, dest) in spec::image_volumes(&image.config).into_iter().enumerate() {
+            let dir = base.join(format!("{}-{n}", order.attempt));
+            std::fs::create_dir_all(&dir)
+                .map_err(|e| StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display())))?;
+            made.push((dest, dir));
+        }
+        Ok(made)
+    }
+
+    fn log_path(&self, order: &StartOrder<'_>) -> PathBuf {
+        let key = &order.manifest.key;
+        logs::log_path(&self.inner.paths, &key.namespace, &key.name, order.uid, order.name, order.attempt)
+    }
+}
+
+fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
+    let spec = pod_spec(order.manifest)?;
+    let found = match order.kind {
+        Kind::Init => spec.init_containers.iter().flatten().find(|c| c.name == order.name),
+        _ => spec.containers.iter().find(|c| c.name == order.name),
+    };
+    found.ok_or_else(|| StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name)))
+}
+
+fn mount_sources<'a>(
+    container: &'a Container,
+    volumes: &BTreeMap<String, volume::PreparedVolume>,
+) -> Result<Vec<VolumeMountSource<'a>>, StartError> {
+    let mut sources = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let volume = volumes
+            .get(&mount.name)
+            .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
+        sources.push(VolumeMountSource { mount, host_path: volume.host_path.clone() });
+    }
+    Ok(sources)
+}
+
+fn image_error(e: RuntimeError) -> StartError {
+    StartError::rpc("ImageInspectError", &e)
+}
+
+fn mounts_of(mounts: &[super::containerd::Mount]) -> Vec<crate::system::mounts::MountSpec> {
+    mounts
+        .iter()
+        .map(|m| crate::system::mounts::MountSpec {
+            fs_type: m.fs_type.clone(),
+            source: m.source.clone(),
+            options: m.options.clone(),
+        })
+        .collect()
+}
+
+/// [`PAUSE`] is not a container of the spec; it has no log either.
+pub(super) fn has_log(name: &str) -> bool {
+    name != PAUSE
+}

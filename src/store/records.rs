@@ -1,0 +1,136 @@
+//! What is kept of a pod: `pods/<uid>/pod.json` (what was accepted) and `pods/<uid>/status.json` (what a
+//! restart must know and containerd may forget).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::PodManifest;
+use crate::pod::backoff::Backoff;
+use crate::system::clock::Moment;
+
+/// Version of both files' format; a file with a higher one is set aside.
+pub const RECORD_VERSION: u32 = 1;
+
+/// The accepted spec of a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpecRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// The source it came from.
+    pub source: String,
+    /// When the pod was first accepted.
+    pub seen: Timestamp,
+    /// Stopped by `podling stop`, until `podling start`.
+    #[serde(default)]
+    pub stopped: bool,
+    /// Its removal began; it is carried on after a restart whatever the manifests say.
+    #[serde(default)]
+    pub removing: bool,
+    /// The manifest in force.
+    pub manifest: PodManifest,
+}
+
+/// What happened to a pod so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusRecord {
+    /// [`RECORD_VERSION`].
+    pub version: u32,
+    /// The boot in which the [`Moment`]s below were taken and the sandbox was made.
+    pub boot_id: String,
+    /// The sandbox in use.
+    pub sandbox: Option<SandboxRecord>,
+    /// Sandboxes made so far.
+    pub sandboxes: u32,
+    /// When podling first worked on the pod (`status.startTime`).
+    pub start_time: Option<Timestamp>,
+    /// By container name, init containers too.
+    pub containers: BTreeMap<String, ContainerHistory>,
+    /// When the conditions last changed: condition type to (status, time).
+    pub conditions: BTreeMap<String, (bool, Timestamp)>,
+}
+
+/// The namespaces, network and shared files of a running pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxRecord {
+    /// 64 hex digits.
+    pub id: String,
+    /// Pod addresses; empty for hostNetwork.
+    pub ips: Vec<String>,
+    /// In the host's network.
+    pub host_network: bool,
+    /// Set once everything of it exists; a sandbox without it is torn down and made anew.
+    pub ready: bool,
+}
+
+/// One container over all its runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerHistory {
+    /// Number of the current run; names its log file.
+    pub attempt: u32,
+    /// Restarts since the container's entry last changed (`restartCount`).
+    pub restarts: u32,
+    /// Id of the current or latest run, none before the first.
+    pub container_id: Option<String>,
+    /// Hash of the container entry that run was made from.
+    pub hash: String,
+    /// Image name as written in the manifest.
+    pub image: String,
+    /// Image digest that runs.
+    pub image_id: String,
+    /// When that run was started; none while it is only created.
+    pub started: Option<Timestamp>,
+    /// The same on the monotonic clock.
+    pub started_at: Option<Moment>,
+    /// The newest exit.
+    pub last: Option<Exit>,
+    /// The exit before it.
+    pub previous: Option<Exit>,
+    /// Crash back-off.
+    pub backoff: Option<Backoff>,
+    /// Init container that succeeded in the current sandbox.
+    pub completed: bool,
+}
+
+impl ContainerHistory {
+    /// The newest exit, if it is that of the current run.
+    pub fn exit(&self) -> Option<&Exit> {
+        self.last.as_ref().filter(|e| Some(&e.container_id) == self.container_id.as_ref())
+    }
+
+    /// Whether the current run was started and its exit is not known.
+    pub fn believed_running(&self) -> bool {
+        self.container_id.is_some() && self.started.is_some() && self.exit().is_none()
+    }
+}
+
+/// One exit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// Which run.
+    pub container_id: String,
+    /// Exit code, 128 + signal for a signal.
+    pub code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, `ContainerStatusUnknown`.
+    pub reason: String,
+    /// Termination message.
+    #[serde(default)]
+    pub message: String,
+    /// Start, for display.
+    pub started: Option<Timestamp>,
+    /// End, for display.
+    pub finished: Timestamp,
+    /// End on the monotonic clock of the boot that saw it.
+    pub finished_at: Moment,
+    /// Length of the run.
+    pub ran_for: Duration,
+}

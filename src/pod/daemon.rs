@@ -25,8 +25,8 @@ use crate::system::{notify, raw};
 
 /// Worker threads: the work is waiting, not computing.
 const THREADS: usize = 2;
-/// Threads for file work that would block.
-const BLOCKING_THREADS: usize = 4;
+/// Most threads for file work that would block (each `logs -f` holds one); they come and go.
+const BLOCKING_THREADS: usize = 64;
 /// First and longest pause between tries to reach containerd.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
@@ -94,7 +94,7 @@ impl Daemon {
         let store = Arc::new(Store::open(settings.paths.state())?);
         let board = Board::default();
         let (control_tx, control) = mpsc::channel(16);
-        let slot = RuntimeSlot::default();
+        let slot = RuntimeSlot::new(board.clone(), settings.paths.clone());
         let backend = Backend {
             board: board.clone(),
             control: control_tx,

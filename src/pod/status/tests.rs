@@ -1,0 +1,183 @@
+use super::*;
+use crate::pod::plan::State;
+use crate::store::SandboxRecord;
+use crate::system::clock::Moment;
+
+struct Case {
+    spec: PodSpec,
+    record: StatusRecord,
+    instances: Vec<Instance>,
+    plan: Plan,
+    waiting: BTreeMap<String, Waiting>,
+    stopped: bool,
+    conditions: BTreeMap<String, (bool, Timestamp)>,
+    now: Timestamp,
+}
+
+impl Case {
+    fn new(init: &[&str], regular: &[&str]) -> Self {
+        let list = |names: &[&str]| -> Vec<Container> {
+            names.iter().map(|n| Container { name: (*n).into(), image: Some("i:1".into()), ..Default::default() }).collect()
+        };
+        Self {
+            spec: PodSpec {
+                containers: list(regular),
+                init_containers: (!init.is_empty()).then(|| list(init)),
+                ..Default::default()
+            },
+            record: StatusRecord {
+                sandbox: Some(SandboxRecord { id: "s".into(), ips: vec!["10.0.0.2".into()], host_network: false, ready: true }),
+                ..Default::default()
+            },
+            instances: Vec::new(),
+            plan: Plan::default(),
+            waiting: BTreeMap::new(),
+            stopped: false,
+            conditions: BTreeMap::new(),
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn running(mut self, name: &str) -> Self {
+        self.instances.push(Instance {
+            id: name.into(),
+            name: name.into(),
+            kind: Kind::Regular,
+            hash: "h".into(),
+            sandbox: "s".into(),
+            state: State::Running,
+        });
+        let history = self.record.containers.entry(name.into()).or_default();
+        history.container_id = Some(name.into());
+        history.started = Some(self.now);
+        self
+    }
+
+    fn exited(mut self, name: &str, code: i32) -> Self {
+        let finished = self.now;
+        let history = self.record.containers.entry(name.into()).or_default();
+        history.container_id = Some(name.into());
+        history.last = Some(Exit {
+            container_id: name.into(),
+            code,
+            reason: if code == 0 { "Completed" } else { "Error" }.into(),
+            message: "why".into(),
+            started: None,
+            finished,
+            finished_at: Moment::default(),
+            ran_for: Default::default(),
+        });
+        self
+    }
+
+    fn status(&mut self) -> PodStatus {
+        let facts = Facts {
+            spec: &self.spec,
+            record: &self.record,
+            instances: &self.instances,
+            sandbox: SandboxState::Ready,
+            plan: &self.plan,
+            waiting: &self.waiting,
+            pending_update: None,
+            stopped: self.stopped,
+            terminating: false,
+            host_ip: Some("192.0.2.7"),
+            qos_class: "BestEffort",
+            now: self.now,
+        };
+        status(&facts, &mut self.conditions)
+    }
+}
+
+fn condition<'a>(status: &'a PodStatus, name: &str) -> &'a PodCondition {
+    status.conditions.iter().flatten().find(|c| c.type_ == name).unwrap_or_else(|| panic!("no condition {name}"))
+}
+
+fn waiting_reason(status: &PodStatus) -> Option<String> {
+    let first = status.container_statuses.as_ref()?.first()?.clone();
+    first.state?.waiting?.reason
+}
+
+#[test]
+fn a_running_pod_is_ready_with_its_address() {
+    let status = Case::new(&[], &["a"]).running("a").status();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.2"));
+    assert_eq!(condition(&status, "Ready").status, "True");
+    let first = &status.container_statuses.expect("there is one")[0];
+    assert!(first.ready && first.state.as_ref().is_some_and(|s| s.running.is_some()));
+}
+
+#[test]
+fn a_host_network_pod_has_the_nodes_address() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    case.record.sandbox.as_mut().expect("made above").host_network = true;
+    assert_eq!(case.status().pod_ip.as_deref(), Some("192.0.2.7"));
+}
+
+#[test]
+fn a_pod_that_waits_for_an_image_is_pending_and_says_which() {
+    let mut case = Case::new(&[], &["a"]);
+    case.waiting.insert("a".into(), Waiting { reason: "ErrImagePull".into(), message: "image i:1 is not present".into() });
+    let status = case.status();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(waiting_reason(&status).as_deref(), Some("ErrImagePull"));
+    let ready = condition(&status, "Ready");
+    assert_eq!(ready.message.as_deref(), Some("containers with unready status: [a]"));
+}
+
+#[test]
+fn a_crash_loop_shows_the_back_off_and_the_last_exit() {
+    let mut case = Case::new(&[], &["a"]).exited("a", 3);
+    case.plan.backing_off.insert("a".into(), Moment::default());
+    let status = case.status();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(waiting_reason(&status).as_deref(), Some("CrashLoopBackOff"));
+    let first = &status.container_statuses.expect("there is one")[0];
+    let last = first.last_state.as_ref().and_then(|s| s.terminated.as_ref()).expect("it ended before");
+    assert_eq!((last.exit_code, last.message.as_deref()), (3, Some("why")));
+}
+
+#[test]
+fn before_init_is_done_containers_are_initializing() {
+    let status = Case::new(&["i"], &["a"]).status();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    assert_eq!(waiting_reason(&status).as_deref(), Some("PodInitializing"));
+    assert_eq!(condition(&status, "Initialized").message.as_deref(), Some("containers with incomplete status: [i]"));
+}
+
+#[test]
+fn a_finished_pod_has_its_phase_and_is_not_ready() {
+    for (outcome, phase, reason) in
+        [(Outcome::Succeeded, "Succeeded", "PodCompleted"), (Outcome::Failed, "Failed", "PodFailed")]
+    {
+        let mut case = Case::new(&[], &["a"]).exited("a", 0);
+        case.plan.outcome = Some(outcome);
+        let status = case.status();
+        assert_eq!(status.phase.as_deref(), Some(phase));
+        assert_eq!(condition(&status, "Ready").reason.as_deref(), Some(reason));
+        assert_eq!(waiting_reason(&status), None);
+    }
+}
+
+#[test]
+fn a_stopped_pod_says_how_to_start_it() {
+    let mut case = Case::new(&[], &["a"]);
+    case.stopped = true;
+    let status = case.status();
+    assert_eq!(status.reason.as_deref(), Some("Stopped"));
+    assert!(status.message.is_some_and(|m| m.contains("podling start")));
+}
+
+#[test]
+fn a_condition_keeps_the_time_it_last_changed() {
+    let mut case = Case::new(&[], &["a"]);
+    let first = case.status();
+    let mut case = case.running("a");
+    case.now = Timestamp::from_second(100).expect("in range");
+    let changed = case.status();
+    case.now = Timestamp::from_second(200).expect("in range");
+    let same = case.status();
+    let at = |s: &PodStatus| condition(s, "Ready").last_transition_time.clone().map(|t| t.0.as_second());
+    assert_eq!((at(&first), at(&changed), at(&same)), (Some(0), Some(100), Some(100)));
+}

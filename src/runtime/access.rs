@@ -1,0 +1,187 @@
+//! What the server needs of the runtime: logs, exec and images. Answers «not ready» until containerd is
+//! there.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use hyper::body::Bytes;
+use tokio::sync::{mpsc, watch};
+
+use super::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
+use super::logs::{self, LogQuery, Since};
+use super::Runtime;
+use crate::image::{self, ImageRef};
+use crate::pod::board::Board;
+use crate::server::{
+    AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
+};
+
+/// The runtime as the server sees it, filled in when containerd answers.
+#[derive(Clone)]
+pub struct RuntimeSlot {
+    runtime: Arc<OnceLock<Runtime>>,
+    board: Board,
+    paths: crate::settings::Paths,
+}
+
+impl RuntimeSlot {
+    /// An empty slot; the board tells which container of a pod is current.
+    pub fn new(board: Board, paths: crate::settings::Paths) -> Self {
+        Self { runtime: Arc::default(), board, paths }
+    }
+
+    /// containerd answers.
+    pub fn fill(&self, runtime: Runtime) {
+        // Filled once; a second runtime would be the same one.
+        let _ = self.runtime.set(runtime);
+    }
+
+    fn get(&self) -> Result<&Runtime, AccessError> {
+        self.runtime.get().ok_or_else(|| AccessError::Unavailable("containerd is not available yet".into()))
+    }
+
+    /// Id of the running container, from the pod's status.
+    fn container_id(&self, uid: &str, container: &str) -> Option<String> {
+        running_id(&self.board.subscribe().borrow(), uid, container)
+    }
+}
+
+fn running_id(state: &crate::pod::board::Snapshot, uid: &str, container: &str) -> Option<String> {
+    let pod = state.pods.values().find(|p| p.uid == uid)?;
+    let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses).flatten();
+    let status = statuses.into_iter().find(|s| s.name == container)?;
+    status.state.as_ref()?.running.as_ref()?;
+    Some(status.container_id.as_ref()?.trim_start_matches("containerd://").to_owned())
+}
+
+fn access_error(e: RuntimeError) -> AccessError {
+    let text = e.to_string();
+    match e.class() {
+        ErrorClass::Unavailable | ErrorClass::Timeout => AccessError::Unavailable(text),
+        ErrorClass::NotFound => AccessError::NotFound(text),
+        ErrorClass::InvalidArgument | ErrorClass::FailedPrecondition => AccessError::Invalid(text),
+        _ => AccessError::Failed(text),
+    }
+}
+
+impl RuntimeAccess for RuntimeSlot {
+    fn logs(&self, request: LogRequest) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {
+        Box::pin(async move { self.read_logs(request) })
+    }
+
+    fn exec(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecStreams, AccessError>> {
+        Box::pin(self.run(request))
+    }
+
+    fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>> {
+        Box::pin(async move {
+            let images = image::images(self.get()?.containerd()).await.map_err(access_error)?;
+            let info = |i: image::ImageSummary| ImageInfo { name: i.name, digest: i.digest, size: i.size, created: i.created };
+            Ok(images.into_iter().map(info).collect())
+        })
+    }
+
+    fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(async move {
+            let names = image::import_path(self.get()?.containerd(), &archive).await;
+            names.map_err(|e| AccessError::Failed(e.to_string()))
+        })
+    }
+
+    fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>> {
+        Box::pin(async move {
+            let reference = ImageRef::parse(&name).map_err(|e| AccessError::Invalid(e.to_string()))?;
+            image::remove_image(self.get()?.containerd(), &reference).await.map_err(access_error)
+        })
+    }
+
+    fn containerd_version(&self) -> BoxFuture<'_, Result<String, AccessError>> {
+        Box::pin(async move { self.get()?.containerd().version().await.map_err(access_error) })
+    }
+}
+
+impl RuntimeSlot {
+    fn read_logs(&self, request: LogRequest) -> Result<mpsc::Receiver<Bytes>, AccessError> {
+        let dir = logs::container_log_dir(&self.paths, &request.pod, &request.uid, &request.container);
+        let attempts = logs::attempts(&dir).map_err(|e| AccessError::Failed(e.to_string()))?;
+        let Some(attempt) = attempts.into_iter().max() else {
+            let text = format!("container {} of pod {} has not started: it has no log", request.container, request.pod);
+            return Err(AccessError::Invalid(text));
+        };
+        let query = LogQuery {
+            tail: request.tail,
+            since: request.since.map(Since::Time),
+            timestamps: request.timestamps,
+            follow: request.follow,
+            previous: request.previous,
+        };
+        let done = self.done(&request);
+        let mut lines = logs::stream(&dir, attempt, query, done);
+        let (tx, rx) = mpsc::channel(4);
+        tokio::spawn(async move {
+            while let Some(chunk) = lines.recv().await {
+                let chunk = chunk.unwrap_or_else(|e| Bytes::from(format!("error: {e}\n")));
+                if tx.send(chunk).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(rx)
+    }
+
+    /// Turns true when the run whose log is followed has ended.
+    fn done(&self, request: &LogRequest) -> watch::Receiver<bool> {
+        let current = self.container_id(&request.uid, &request.container);
+        let (tx, rx) = watch::channel(current.is_none());
+        if current.is_none() {
+            return rx;
+        }
+        let (mut board, uid, container) = (self.board.subscribe(), request.uid.clone(), request.container.clone());
+        tokio::spawn(async move {
+            let over = |s: &crate::pod::board::Snapshot| running_id(s, &uid, &container) != current;
+            tokio::select! {
+                _ = board.wait_for(over) => { tx.send_replace(true); }
+                () = tx.closed() => {}
+            }
+        });
+        rx
+    }
+
+    async fn run(&self, request: ExecRequest) -> Result<ExecStreams, AccessError> {
+        let ctd = self.get()?.containerd();
+        let id = self.container_id(&request.uid, &request.container).ok_or_else(|| {
+            AccessError::Invalid(format!("container {} of pod {} does not run", request.container, request.pod))
+        })?;
+        let record = ctd.container(&id).await.map_err(access_error)?;
+        let record = record.ok_or_else(|| AccessError::NotFound(format!("container {id} is gone")))?;
+        let spec = record.spec().map_err(access_error)?;
+        let mut process = Process::like_container(&spec, request.command, request.stdin, request.tty)
+            .ok_or_else(|| AccessError::Failed(format!("container {id} has no process in its spec")))?;
+        process.size = request.size.map(|s| (s.columns, s.rows));
+        let mut session = ctd.exec(&id, &process).await.map_err(access_error)?;
+        let (resize, mut sizes) = mpsc::channel::<TerminalSize>(1);
+        let stdin = session.stdin.take().map(|s| Box::new(s) as _);
+        let stdout = session.stdout.take().ok_or_else(|| AccessError::Failed("exec has no output".into()))?;
+        let stderr = session.stderr.take().map(|s| Box::new(s) as _);
+        let cancel = request.cancel;
+        let exit = Box::pin(async move {
+            loop {
+                tokio::select! {
+                    code = session.wait() => {
+                        return code.map(|c| i32::try_from(c).unwrap_or(255)).map_err(access_error);
+                    }
+                    () = cancel.cancelled() => {
+                        // Dropping the session kills the process.
+                        return Err(AccessError::Failed("the client is gone".into()));
+                    }
+                    Some(size) = sizes.recv() => {
+                        if let Err(e) = session.resize(size.columns, size.rows).await {
+                            tracing::debug!("{e}");
+                        }
+                    }
+                }
+            }
+        });
+        Ok(ExecStreams { stdin, stdout: Box::new(stdout), stderr, resize, exit })
+    }
+}

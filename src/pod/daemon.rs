@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::board::Board;
+use super::board::{Board, Control, EventType};
 use super::context::{Context, Routes};
 use super::node;
 use super::orphans::Orphans;
@@ -105,12 +105,18 @@ impl Daemon {
         let shutdown = CancellationToken::new();
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let settings = watch::channel(Arc::new(settings)).0;
+        let (records, problems) = store.load();
+        for problem in problems {
+            tracing::error!("{problem}");
+            board.event(EventType::Warning, "DamagedState", None, problem.to_string());
+        }
         let mut daemon = Self { settings, board, signals, shutdown };
         notify::ready("waiting for containerd");
-        if let Some((handle, runtime)) = daemon.reach_containerd().await {
+        let stick = records.iter().any(|r| r.status.sandbox.is_some());
+        if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
             slot.fill(runtime.clone());
-            daemon.work(runtime, store, control).await;
-            end_containerd(handle).await;
+            daemon.work(runtime.clone(), store, records, control).await;
+            end_containerd(handle, &runtime).await;
         }
         notify::stopping();
         daemon.shutdown.cancel();
@@ -120,11 +126,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tries until containerd answers; none when a signal said to end first.
-    async fn reach_containerd(&mut self) -> Option<(ContainerdHandle, Runtime)> {
+    /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
+    /// containerd used last, so no other will do.
+    async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
         let mut pause = PATIENCE.0;
         loop {
-            let why = match self.try_containerd().await {
+            let why = match self.try_containerd(stick).await {
                 Ok(reached) => {
                     self.board.node("ContainerdUnavailable", None);
                     return Some(reached);
@@ -145,9 +152,11 @@ impl Daemon {
         }
     }
 
-    async fn try_containerd(&self) -> Result<(ContainerdHandle, Runtime), String> {
+    async fn try_containerd(&self, stick: bool) -> Result<(ContainerdHandle, Runtime), String> {
         let settings = self.settings.borrow().clone();
-        let handle = resolve(&settings.containerd, &settings.paths).await.map_err(|e| e.to_string())?;
+        let mark = settings.paths.state().join("containerd-in-use");
+        let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
+        let handle = resolve(&choice, &settings.paths).await.map_err(|e| e.to_string())?;
         let ready = async {
             let ctd = Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;
@@ -163,7 +172,10 @@ impl Daemon {
         };
         let runtime: Result<Runtime, String> = ready.await;
         match runtime {
-            Ok(runtime) => Ok((handle, runtime)),
+            Ok(runtime) => {
+                node::mark_containerd(&mark, &handle);
+                Ok((handle, runtime))
+            }
             Err(e) => {
                 handle.stop().await;
                 Err(e)
@@ -172,15 +184,16 @@ impl Daemon {
     }
 
     /// The daemon's life once containerd answers.
-    async fn work(&mut self, runtime: Runtime, store: Arc<Store>, control: mpsc::Receiver<super::board::Control>) {
+    async fn work(
+        &mut self,
+        runtime: Runtime,
+        store: Arc<Store>,
+        records: Vec<PodRecord>,
+        control: mpsc::Receiver<Control>,
+    ) {
         for note in runtime.notes() {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
-        }
-        let (records, problems) = store.load();
-        for problem in problems {
-            tracing::error!("{problem}");
-            self.board.event(super::board::EventType::Warning, "DamagedState", None, problem.to_string());
         }
         let orphans = self.find_orphans(&runtime, &records).await;
         for record in &records {
@@ -331,7 +344,13 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.
-async fn end_containerd(handle: ContainerdHandle) {
-    let ContainerdHandle::Embedded(embedded) = handle else { return };
-    embedded.end_if_idle().await;
+async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
+    let ContainerdHandle::Embedded(embedded) = &handle else { return };
+    match runtime.observe_all().await {
+        Ok(left) if left.is_empty() => handle.stop().await,
+        _ => tracing::info!(
+            pid_file = %embedded.pid_file().display(),
+            "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
+        ),
+    }
 }

@@ -17,7 +17,7 @@ const VANISHED: Duration = Duration::from_secs(2);
 /// Exit code of a run whose end nobody saw.
 const UNKNOWN_EXIT: i32 = 255;
 /// Longest termination message kept, as the kubelet's.
-const MESSAGE_BYTES: usize = 4096;
+const MESSAGE_BYTES: u64 = 4096;
 
 impl Worker {
     pub(super) async fn look(&mut self) -> Result<Seen, RuntimeError> {
@@ -212,7 +212,7 @@ impl Worker {
         let Some(spec) = &current.manifest.pod.spec else { return String::new() };
         let uid = &current.spec.uid;
         let path = self.ctx.runtime.termination_log_path(uid, name, attempt);
-        let message = tail_of(&path, MESSAGE_BYTES);
+        let message = crate::system::files::tail(&path, MESSAGE_BYTES);
         let from_logs = spec
             .init_containers
             .iter()
@@ -225,18 +225,4 @@ impl Worker {
         }
         message
     }
-}
-
-/// The last bytes of a file, as text; empty when it cannot be read.
-fn tail_of(path: &std::path::Path, limit: usize) -> String {
-    use std::io::{Read, Seek, SeekFrom};
-    let read = || -> std::io::Result<String> {
-        let mut file = std::fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(limit as u64)))?;
-        let mut bytes = Vec::with_capacity(limit.min(length as usize));
-        file.take(limit as u64).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    read().unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! What the daemon knows of its node: its address, its images directory, and what makes a pod ready.
 
 use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use tokio::sync::watch;
 use super::board::{Board, EventType};
 use crate::image::preload;
 use crate::runtime::Runtime;
-use crate::settings::Settings;
+use crate::runtime::containerd::ContainerdHandle;
+use crate::settings::{ContainerdChoice, Settings};
 
 /// How often the node's address is looked up again: DHCP may come late.
 const ADDRESS: Duration = Duration::from_secs(10);
@@ -20,6 +22,31 @@ const IMAGES: Duration = Duration::from_secs(2);
 /// Whether the Ready condition is true.
 pub fn is_ready(status: &PodStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Which containerd to look for. `auto` may mean another one than last time, for example while the system's
+/// is being restarted; with pods on the one in use before, named by `mark`, only that one counts.
+pub fn containerd_choice(choice: &ContainerdChoice, mark: Option<&PathBuf>) -> ContainerdChoice {
+    let before = mark.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    match (choice, before.trim()) {
+        (ContainerdChoice::Auto, "embedded") => ContainerdChoice::Embedded,
+        (ContainerdChoice::Auto, socket) if socket.starts_with('/') => ContainerdChoice::Socket(socket.into()),
+        _ => choice.clone(),
+    }
+}
+
+/// Remembers which containerd is in use.
+pub fn mark_containerd(mark: &Path, handle: &ContainerdHandle) {
+    let text = match handle {
+        ContainerdHandle::Embedded(_) => "embedded".into(),
+        ContainerdHandle::System(socket) => socket.to_string_lossy().into_owned(),
+    };
+    if std::fs::read_to_string(mark).is_ok_and(|old| old == text) {
+        return;
+    }
+    if let Err(e) = crate::store::write_atomic(mark, text.as_bytes(), 0o600) {
+        tracing::warn!("{e}");
+    }
 }
 
 /// The address that the node's default route leaves by; follows changes.

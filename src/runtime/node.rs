@@ -186,14 +186,33 @@ impl Runtime {
         }
     }
 
-    /// `/var/log/pods/<ns>_<pod>_<uid>`.
-    pub(super) fn pod_log_dir(&self, key: &PodKey, uid: &str) -> PathBuf {
-        self.inner.paths.pod_logs().join(format!("{}_{}_{uid}", key.namespace, key.name))
-    }
-
     /// Removes the links to a removed pod's logs; the logs stay for a time.
     pub fn forget_logs(&self, key: &PodKey, uid: &str) {
-        logs::unlink_pod(&self.inner.paths, &self.pod_log_dir(key, uid));
+        let dir = logs::pod_log_dir(&self.inner.paths, key, uid);
+        let links = fs::read_dir(self.inner.paths.container_logs()).into_iter().flatten().flatten();
+        for link in links.map(|entry| entry.path()) {
+            if fs::read_link(&link).is_ok_and(|target| target.starts_with(&dir)) {
+                // A link that cannot be removed points nowhere and harms nobody.
+                let _ = fs::remove_file(&link);
+            }
+        }
+    }
+
+    /// The end of a run's log, as its termination message: at most 80 lines and 2048 bytes, as the kubelet.
+    pub fn log_tail(&self, key: &PodKey, uid: &str, name: &str, attempt: u32) -> String {
+        let path = logs::log_path(&self.inner.paths, key, uid, name, attempt);
+        let text = crate::system::files::tail(&path, 64 << 10);
+        let lines: Vec<String> = text
+            .lines()
+            .filter_map(|line| logs::LogLine::parse(line.as_bytes()))
+            .map(|line| String::from_utf8_lossy(line.text).into_owned())
+            .collect();
+        let tail = lines[lines.len().saturating_sub(80)..].join("\n");
+        let mut from = tail.len().saturating_sub(2048);
+        while !tail.is_char_boundary(from) {
+            from += 1;
+        }
+        tail[from..].to_owned()
     }
 
     /// Removes logs of pods that have been gone for long.
@@ -205,8 +224,12 @@ impl Runtime {
             let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| {
                 std::time::SystemTime::now().duration_since(t).ok()
             });
-            if !uid.is_empty() && !known.contains(uid) && age.is_some_and(|a| a > LOGS_STAY) {
-                logs::remove_pod_logs(&entry.path());
+            if !uid.is_empty()
+                && !known.contains(uid)
+                && age.is_some_and(|a| a > LOGS_STAY)
+                && let Err(e) = fs::remove_dir_all(entry.path())
+            {
+                tracing::warn!("cannot remove old logs {}: {e}", entry.path().display());
             }
         }
     }

@@ -139,7 +139,7 @@ impl Runtime {
             hostname_file: Some(dir.join("hostname")),
             resolv_conf: Some(dir.join("resolv.conf")),
             hostname: if net { crate::settings::host_name() } else { hostname::pod_hostname(spec, &manifest.key.name) },
-            log_directory: self.pod_log_dir(&manifest.key, uid),
+            log_directory: super::logs::pod_log_dir(&self.inner.paths, &manifest.key, uid),
         })
     }
 

@@ -11,10 +11,13 @@ use super::spec::{self, ResolvedUser, SpecInput, VolumeMountSource};
 use super::{Labels, Runtime, logs, new_id};
 use crate::image::{self, Decision, Image, ImageRef};
 use crate::manifest::PodManifest;
-use crate::pod::plan::{Kind, PAUSE};
+use crate::pod::plan::Kind;
 use crate::runtime::spec::UserSpec;
 use crate::store::SandboxRecord;
 use crate::volume;
+
+/// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
+const LOGS_KEPT: usize = 2;
 
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +55,7 @@ pub struct StartOrder<'a> {
     pub uid: &'a str,
     /// Its sandbox.
     pub sandbox: &'a SandboxRecord,
-    /// Container name, or [`PAUSE`].
+    /// Container name, or [`PAUSE`](crate::pod::plan::PAUSE).
     pub name: &'a str,
     /// What it is.
     pub kind: Kind,
@@ -121,17 +124,9 @@ impl Runtime {
         let stop_signal = spec::stop_signal(&image.config);
         let new = self.new_container(order, id, container.image.clone().unwrap_or_default(), stop_signal, oci, true);
         let mounts = self.create_record(&new, Some(&image)).await?;
-        let log = self.log_path(order);
-        if let Some(dir) = log.parent() {
-            std::fs::create_dir_all(dir)
-                .map_err(|e| StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display())))?;
-        }
-        let io = TaskIo::Logger {
-            uri: logs::logger_uri(&self.inner.logger, &log, self.inner.options.log_max_size, self.inner.options.log_max_files),
-            terminal: container.tty == Some(true),
-        };
+        let io = self.task_io(order, container)?;
         let pid = self.create_task(&new, &mounts, &io).await?;
-        logs::link(&self.inner.paths, &order.manifest.key, order.name, &new.id, &log);
+        self.link_log(order, &new.id);
         Ok(Started { id: new.id, image: new.image, image_id: image.id(), pid })
     }
 
@@ -316,9 +311,40 @@ impl Runtime {
         Ok(made)
     }
 
-    fn log_path(&self, order: &StartOrder<'_>) -> PathBuf {
-        let key = &order.manifest.key;
-        logs::log_path(&self.inner.paths, &key.namespace, &key.name, order.uid, order.name, order.attempt)
+    /// Output through the logger; input, where asked for, from a FIFO beside the pod's files.
+    fn task_io(&self, order: &StartOrder<'_>, container: &Container) -> Result<TaskIo, StartError> {
+        let failed = |e: String| StartError::new("CreateContainerError", e);
+        let (inner, key) = (&self.inner, &order.manifest.key);
+        let log = logs::log_path(&inner.paths, key, order.uid, order.name, order.attempt);
+        logs::create_log_dir(&inner.paths, &log).map_err(|e| failed(e.to_string()))?;
+        let dir = logs::container_log_dir(&inner.paths, key, order.uid, order.name);
+        if let Err(e) = logs::prune_attempts(&dir, order.attempt, LOGS_KEPT) {
+            tracing::warn!(pod = %key, container = order.name, "{e}");
+        }
+        let terminal = container.tty == Some(true);
+        let uri = if terminal { logs::logger_uri_tty } else { logs::logger_uri };
+        let uri = uri(&inner.logger, &log, inner.options.log_max_size, inner.options.log_max_files);
+        let stdin = (container.stdin == Some(true)).then(|| self.stdin_fifo(order)).transpose()?;
+        Ok(TaskIo::Logger { uri, terminal, stdin })
+    }
+
+    fn stdin_fifo(&self, order: &StartOrder<'_>) -> Result<PathBuf, StartError> {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let path = self.termination_log_path(order.uid, order.name, order.attempt).with_extension("stdin");
+        let made = mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0);
+        match made {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(path),
+            Err(e) => Err(StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display()))),
+        }
+    }
+
+    /// The link by which log collectors find the file; a container runs without it too.
+    fn link_log(&self, order: &StartOrder<'_>, id: &str) {
+        let (paths, key) = (&self.inner.paths, &order.manifest.key);
+        let log = logs::log_path(paths, key, order.uid, order.name, order.attempt);
+        if let Err(e) = logs::create_link(paths, key, order.name, id, &log) {
+            tracing::warn!(pod = %key, container = order.name, "{e}");
+        }
     }
 }
 
@@ -358,9 +384,4 @@ fn mounts_of(mounts: &[super::containerd::Mount]) -> Vec<crate::system::mounts::
             options: m.options.clone(),
         })
         .collect()
-}
-
-/// [`PAUSE`] is not a container of the spec; it has no log either.
-pub(super) fn has_log(name: &str) -> bool {
-    name != PAUSE
 }

@@ -15,7 +15,7 @@ use super::manager::PodManager;
 use super::orphans::Orphans;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::containerd::{Wake, WakeKind};
+use crate::runtime::containerd::Wake;
 use crate::source::{Op, PodConfig, PodUpdate, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
 
@@ -175,12 +175,8 @@ impl SyncLoop {
                 }
             }
             None => {
-                if wake.kind == WakeKind::Image {
-                    self.retry_all();
-                } else {
-                    let keys: Vec<_> = self.workers.keys().cloned().collect();
-                    keys.iter().for_each(|key| self.poke(key));
-                }
+                let keys: Vec<_> = self.workers.keys().cloned().collect();
+                keys.iter().for_each(|key| self.poke(key));
             }
         }
     }

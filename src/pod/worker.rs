@@ -17,7 +17,7 @@ use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::{Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::spec::qos_class;
+use crate::runtime::spec::qos::qos_class;
 use crate::runtime::Observed;
 use crate::store::{PodSpecRecord, RECORD_VERSION, StatusRecord};
 use crate::system::clock::{self, Moment};
@@ -442,7 +442,7 @@ impl Worker {
             stopped: current.spec.stopped && plan.quiet,
             terminating: goal == Goal::Stop,
             host_ip: host_ip.as_deref(),
-            qos_class: qos_class(spec).name(),
+            qos_class: &qos_class(spec).to_string(),
             now: Timestamp::now(),
         };
         let status = status(&facts, &mut conditions);

@@ -27,7 +27,8 @@ pub use self::observe::{Observed, TaskState};
 pub use self::start::{StartError, StartOrder, Started};
 use crate::network::Network;
 use crate::runtime::containerd::{Containerd, OciRuntime};
-use crate::runtime::spec::{NodeFeatures, ResolvedUser};
+use crate::runtime::spec::ResolvedUser;
+use crate::system::node::NodeFeatures;
 use crate::settings::Paths;
 use crate::system::cgroup::CgroupManager;
 
@@ -48,6 +49,7 @@ struct Inner {
     features: NodeFeatures,
     options: RuntimeOptions,
     logger: PathBuf,
+    pause: PathBuf,
     pause_rootfs: PathBuf,
     /// Starts in flight: above two a core only latency grows.
     starts: Semaphore,

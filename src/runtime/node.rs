@@ -78,7 +78,7 @@ impl Runtime {
     pub async fn new(ctd: Containerd, settings: &Settings) -> Result<Self, NodeError> {
         let paths = settings.paths.clone();
         ctd.ensure_namespace().await?;
-        let (logger, pause_rootfs) = install_helpers(&paths)?;
+        let helpers = install_helpers(&paths)?;
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let network = Network::new(NetworkOptions {
             conf_dir: settings.cni_conf_dir.clone(),
@@ -93,8 +93,9 @@ impl Runtime {
             root_label: paths.root.to_string_lossy().into_owned(),
             features: node_features(),
             options: RuntimeOptions::from(settings),
-            logger,
-            pause_rootfs,
+            logger: helpers.logger,
+            pause: helpers.pause,
+            pause_rootfs: helpers.pause_rootfs,
             starts: Semaphore::new(2 * cores),
             users: Mutex::new(BTreeMap::new()),
             discarding: Mutex::new(HashSet::new()),
@@ -235,17 +236,26 @@ impl Runtime {
     }
 }
 
-/// Writes the helpers where the shim and runc find them; running ones keep their old file.
-fn install_helpers(paths: &Paths) -> Result<(PathBuf, PathBuf), NodeError> {
+/// Puts the helpers where the shim and runc find them; running ones keep their old file. The pause
+/// container's root is an empty directory.
+fn install_helpers(paths: &Paths) -> Result<Helpers, NodeError> {
     let dir = paths.helpers();
-    let (logger, rootfs) = (dir.join("podling-logger"), dir.join("pause-rootfs"));
-    install(&logger, LOGGER)?;
-    for sub in ["proc", "dev", "sys", "etc", "run", "tmp"] {
-        let path = rootfs.join(sub);
-        fs::create_dir_all(&path).map_err(|source| NodeError::Helper { path, source })?;
-    }
-    install(&rootfs.join("podling-pause"), PAUSE)?;
-    Ok((logger, rootfs))
+    let helpers = Helpers {
+        logger: dir.join("podling-logger"),
+        pause: dir.join("podling-pause"),
+        pause_rootfs: dir.join("pause-rootfs"),
+    };
+    install(&helpers.logger, LOGGER)?;
+    install(&helpers.pause, PAUSE)?;
+    let rootfs = &helpers.pause_rootfs;
+    fs::create_dir_all(rootfs).map_err(|source| NodeError::Helper { path: rootfs.clone(), source })?;
+    Ok(helpers)
+}
+
+struct Helpers {
+    logger: PathBuf,
+    pause: PathBuf,
+    pause_rootfs: PathBuf,
 }
 
 fn install(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {

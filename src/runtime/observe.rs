@@ -71,10 +71,10 @@ impl Runtime {
             Ok(Some(task)) => match task.status {
                 TaskStatus::Created => TaskState::Created,
                 TaskStatus::Running | TaskStatus::Paused => {
-                    TaskState::Running { pid: task.pid, alive: process::alive(task.pid) }
+                    TaskState::Running { pid: task.pid, alive: process::is_alive(task.pid) }
                 }
                 TaskStatus::Stopped => {
-                    let code = task.exit_code.and_then(|c| i32::try_from(c).ok()).unwrap_or(255);
+                    let code = i32::try_from(task.exit_code).unwrap_or(255);
                     TaskState::Stopped { code, at: task.exited_at }
                 }
                 TaskStatus::Unknown => TaskState::Unresponsive,

@@ -8,16 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use super::start::StartError;
-use super::{Runtime, spec};
+use super::Runtime;
 use crate::manifest::PodManifest;
 use crate::network::{PortMapping, SetupRequest, hostname, hosts, dns};
-use crate::runtime::spec::{PidNamespace, SandboxPaths};
+use crate::runtime::spec::{PidNamespace, SandboxPaths, qos};
 use crate::store::SandboxRecord;
 use crate::system::namespaces::{self, Ns};
-use crate::system::mounts;
-
-/// Size of a pod's `/dev/shm`, as containerd's CRI plugin makes it.
-const SHM_BYTES: u64 = 64 << 20;
+use crate::system::mounts::{self, Tmpfs};
 
 impl Runtime {
     /// Makes sandbox `id`; on failure what was made stays for [`Runtime::drop_sandbox`].
@@ -30,10 +27,9 @@ impl Runtime {
         self.adopt_sandbox(id, uid);
         let spec = pod_spec(manifest)?;
         let host_network = spec.host_network == Some(true);
-        let resources = spec::pod_resources(spec).map_err(|e| StartError::config(e.to_string()))?;
         self.inner
             .cgroups
-            .create_pod(uid, spec::qos_class(spec), &resources)
+            .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
             .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
         self.pin_namespaces(manifest, id)?;
         let ips = if host_network { Vec::new() } else { self.join_network(manifest, uid, id).await? };
@@ -52,7 +48,7 @@ impl Runtime {
         }
         if spec.host_ipc != Some(true) {
             which.push(Ns::Ipc);
-            mounts::mount_tmpfs(&dir.join("shm"), Some(SHM_BYTES), 0o1777).map_err(|e| failed(e.to_string()))?;
+            mounts::mount_tmpfs(&dir.join("shm"), Tmpfs::SHM).map_err(|e| failed(e.to_string()))?;
         }
         let name = hostname::pod_hostname(spec, &manifest.key.name);
         namespaces::create_pinned(&dir, &which, Some(&name)).map_err(|e| failed(e.to_string()))
@@ -134,10 +130,10 @@ impl Runtime {
             uts: own("uts", net),
             ipc: own("ipc", ipc),
             pid,
-            shm: if ipc { Some(PathBuf::from("/dev/shm")) } else { Some(run.join("shm")) },
-            hosts: Some(dir.join("etc-hosts")),
-            hostname_file: Some(dir.join("hostname")),
-            resolv_conf: Some(dir.join("resolv.conf")),
+            shm: own("shm", ipc),
+            etc_hosts: Some(dir.join("etc-hosts")),
+            etc_hostname: Some(dir.join("hostname")),
+            etc_resolv_conf: Some(dir.join("resolv.conf")),
             hostname: if net { crate::settings::host_name() } else { hostname::pod_hostname(spec, &manifest.key.name) },
             log_directory: super::logs::pod_log_dir(&self.inner.paths, &manifest.key, uid),
         })

@@ -1,19 +1,20 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
 use super::sandbox::pod_spec;
-use super::spec::{self, ResolvedUser, SpecInput, VolumeMountSource};
+use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
 use super::{Labels, Runtime, logs, new_id};
 use crate::image::{self, Decision, Image, ImageRef};
 use crate::manifest::PodManifest;
 use crate::pod::plan::Kind;
-use crate::runtime::spec::UserSpec;
 use crate::store::SandboxRecord;
+use crate::system::devices;
+use crate::system::mounts::{RootfsMount, with_rootfs};
 use crate::volume;
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
@@ -100,7 +101,8 @@ impl Runtime {
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
         let spec_of_pod = pod_spec(order.manifest)?;
-        let qos = spec::qos_class(spec_of_pod);
+        let qos = qos::qos_class(spec_of_pod);
+        let host_devices = if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
         let id = new_id();
         let input = SpecInput {
             pod: &order.manifest.pod,
@@ -113,16 +115,18 @@ impl Runtime {
             sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
             mounts: &mounts,
             termination_log: Some(&termination_log),
-            cgroup_path: self.inner.cgroups.container_path(order.uid, qos, &id),
-            oom_score_adj: spec::oom_score_adj(spec_of_pod, container, order.kind == Kind::Init, &self.inner.features),
+            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
+            oom_score_adj: qos::oom_score_adj(spec_of_pod, container, self.inner.features.memory_bytes),
+            host_devices: &host_devices,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
             image_volumes: &image_volumes,
             attempt: order.attempt,
         };
-        let oci = spec::build(&input).map_err(|e| StartError::config(e.to_string()))?;
-        let stop_signal = spec::stop_signal(&image.config);
-        let new = self.new_container(order, id, container.image.clone().unwrap_or_default(), stop_signal, oci, true);
+        let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let signal = stop_signal(&image);
+        let name = container.image.clone().unwrap_or_default();
+        let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mounts = self.create_record(&new, Some(&image)).await?;
         let io = self.task_io(order, container)?;
         let pid = self.create_task(&new, &mounts, &io).await?;
@@ -145,19 +149,24 @@ impl Runtime {
 
     async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
         let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
-        let qos = spec::qos_class(pod_spec(order.manifest)?);
+        let qos = qos::qos_class(pod_spec(order.manifest)?);
         let id = new_id();
-        let cgroup = self.inner.cgroups.container_path(order.uid, qos, &id);
-        let oci = spec::pause(&sandbox, &order.manifest.key, order.uid, cgroup, &self.inner.features)
-            .map_err(|e| StartError::config(e.to_string()))?;
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false);
+        let oci = spec::pause(&spec::PauseInput {
+            pod: &order.manifest.pod,
+            uid: order.uid,
+            sandbox: &sandbox,
+            rootfs: &self.inner.pause_rootfs,
+            binary: &self.inner.pause,
+            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
+            node: &self.inner.features,
+        });
+        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
-        let rootfs = [super::containerd::Mount::bind_read_only(&self.inner.pause_rootfs)];
-        let pid = self.create_task(&new, &rootfs, &TaskIo::Null).await?;
+        let pid = self.create_task(&new, &[], &TaskIo::Null).await?;
         Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid })
     }
 
-    fn new_container(
+    async fn new_container(
         &self,
         order: &StartOrder<'_>,
         id: String,
@@ -165,7 +174,7 @@ impl Runtime {
         stop_signal: i32,
         oci: oci_spec::runtime::Spec,
         snapshot: bool,
-    ) -> NewContainer {
+    ) -> Result<NewContainer, StartError> {
         let grace = order.manifest.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
         let labels = Labels {
             key: order.manifest.key.clone(),
@@ -181,14 +190,16 @@ impl Runtime {
             grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
             host_network: order.sandbox.host_network,
         };
-        NewContainer {
+        let snapshotter = self.inner.ctd.snapshotter().await;
+        Ok(NewContainer {
+            snapshotter: snapshotter.map_err(|e| StartError::rpc("CreateContainerError", &e))?,
             snapshot_key: snapshot.then(|| id.clone()),
             id,
             image,
             labels: labels.to_map(&self.inner.root_label),
             runtime: self.inner.oci.clone(),
             spec: oci,
-        }
+        })
     }
 
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
@@ -250,7 +261,8 @@ impl Runtime {
         container: &Container,
         image: &Image,
     ) -> Result<ResolvedUser, StartError> {
-        let asked = UserSpec::of(&order.manifest.pod, container, &image.config);
+        let image_user = image.config.config().as_ref().and_then(|c| c.user().clone()).unwrap_or_default();
+        let asked = UserSpec::of(pod_spec(order.manifest)?, container, &image_user);
         let key = (image.chain_id.clone(), format!("{asked:?}"));
         let cached = self.inner.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
         if let Some(user) = cached {
@@ -266,16 +278,20 @@ impl Runtime {
         let view = format!("users-{}", new_id());
         let ctd = &self.inner.ctd;
         let mounts = ctd.view_rootfs(&view, &image.chain_id).await.map_err(|e| failed(e.to_string()))?;
-        let (asked, dir) = (asked.clone(), self.inner.paths.run().join("tmp").join(&view));
+        let mounts: Vec<_> = mounts
+            .into_iter()
+            .map(|m| RootfsMount { kind: m.kind, source: m.source, options: m.options })
+            .collect();
+        let (asked, dir) = (asked.clone(), self.inner.paths.run());
         let answer = tokio::task::spawn_blocking(move || {
-            crate::system::mounts::with_rootfs(&mounts_of(&mounts), &dir, |root| spec::resolve_user(root, &asked))
+            with_rootfs(&mounts, &dir, |root| spec::user::resolve(root, &asked))
         })
         .await;
         let removed = ctd.remove_snapshot(&view).await;
         let user = answer
             .map_err(|e| failed(e.to_string()))?
             .map_err(|e| failed(e.to_string()))?
-            .map_err(|e| StartError::config(e.to_string()))?;
+            .map_err(|e| StartError::new(e.reason(), e.to_string()))?;
         removed.map_err(|e| failed(e.to_string()))?;
         Ok(user)
     }
@@ -302,7 +318,7 @@ impl Runtime {
     fn image_volumes(&self, order: &StartOrder<'_>, image: &Image) -> Result<Vec<(String, PathBuf)>, StartError> {
         let base = self.inner.paths.pod(order.uid).join("image-volumes").join(order.name);
         let mut made = Vec::new();
-        for (n, dest) in spec::image_volumes(&image.config).into_iter().enumerate() {
+        for (n, dest) in declared_volumes(image).into_iter().enumerate() {
             let dir = base.join(format!("{}-{n}", order.attempt));
             std::fs::create_dir_all(&dir)
                 .map_err(|e| StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display())))?;
@@ -357,31 +373,42 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
     found.ok_or_else(|| StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name)))
 }
 
-fn mount_sources<'a>(
-    container: &'a Container,
+fn mount_sources(
+    container: &Container,
     volumes: &BTreeMap<String, volume::PreparedVolume>,
-) -> Result<Vec<VolumeMountSource<'a>>, StartError> {
+) -> Result<Vec<VolumeMountSource>, StartError> {
     let mut sources = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let volume = volumes
             .get(&mount.name)
             .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
-        sources.push(VolumeMountSource { mount, host_path: volume.host_path.clone() });
+        sources.push(VolumeMountSource {
+            mount_path: mount.mount_path.clone(),
+            read_only: mount.read_only == Some(true),
+            propagation: Propagation::default(),
+            host_path: volume.host_path.clone(),
+        });
     }
     Ok(sources)
 }
 
-fn image_error(e: RuntimeError) -> StartError {
-    StartError::rpc("ImageInspectError", &e)
+fn is_privileged(container: &Container) -> bool {
+    container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
-fn mounts_of(mounts: &[super::containerd::Mount]) -> Vec<crate::system::mounts::MountSpec> {
-    mounts
-        .iter()
-        .map(|m| crate::system::mounts::MountSpec {
-            fs_type: m.fs_type.clone(),
-            source: m.source.clone(),
-            options: m.options.clone(),
-        })
-        .collect()
+/// The signal that the image asks to be stopped with: a name with or without SIG, or a number.
+fn stop_signal(image: &Image) -> i32 {
+    let wanted = image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+    wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
+}
+
+/// The image's `VOLUME`s, in order.
+fn declared_volumes(image: &Image) -> Vec<String> {
+    let mut volumes = image.config.config().as_ref().and_then(|c| c.volumes().clone()).unwrap_or_default();
+    volumes.sort();
+    volumes
+}
+
+fn image_error(e: RuntimeError) -> StartError {
+    StartError::rpc("ImageInspectError", &e)
 }

@@ -28,21 +28,19 @@ impl Runtime {
     /// When containerd or the shim cannot do it: every process in the container's cgroup, then the shim,
     /// whose death makes containerd clean up.
     fn force(&self, seen: &Observed) -> Result<(), String> {
-        let shim = match seen.task {
-            TaskState::Running { pid, .. } => process::parent(pid),
+        let Some(path) = self.find_cgroup(&seen.labels.uid, &seen.id) else {
+            return Err(format!("container {} has no cgroup: nothing to kill", seen.id));
+        };
+        let groups = &self.inner.cgroups;
+        let known = match seen.task {
+            TaskState::Running { pid, .. } => Some(pid),
             _ => None,
         };
-        let killed = self.kill_cgroup(seen);
-        if let Some(shim) = shim.or_else(|| process::shim_of(&seen.id, &seen.labels.sandbox)) {
-            process::kill(shim).map_err(|e| e.to_string())?;
-        }
-        killed
-    }
-
-    fn kill_cgroup(&self, seen: &Observed) -> Result<(), String> {
-        let path = self.inner.cgroups.find_container(&seen.labels.uid, &seen.id);
-        match path {
-            Some(path) => self.inner.cgroups.kill_all(&path).map_err(|e| e.to_string()),
+        // Before the kill, while the processes still tell who their parent is.
+        let shim = groups.pids(&path).into_iter().chain(known).find_map(process::shim_above);
+        groups.kill_all(&path, libc::SIGKILL).map_err(|e| e.to_string())?;
+        match shim {
+            Some(shim) => process::signal(shim, libc::SIGKILL).map_err(|e| e.to_string()),
             None => Ok(()),
         }
     }

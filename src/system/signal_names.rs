@@ -1,0 +1,52 @@
+//! Signals by name, as images (`STOPSIGNAL`) write them.
+
+/// Names without `SIG`, by Linux number on x86 and arm, from 1.
+const NAMES: [&str; 31] = [
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+    "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+    "WINCH", "IO", "PWR", "SYS",
+];
+/// First and last real-time signal that glibc leaves to programs.
+const REAL_TIME: (i32, i32) = (34, 64);
+
+/// Number of a signal given as `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3` or `RTMAX-1`; none for anything else.
+pub fn number(text: &str) -> Option<i32> {
+    if let Ok(number) = text.parse::<i32>() {
+        return (1..=REAL_TIME.1).contains(&number).then_some(number);
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    if let Some(at) = NAMES.iter().position(|n| *n == name) {
+        return i32::try_from(at + 1).ok();
+    }
+    let (base, offset) = match (name.strip_prefix("RTMIN"), name.strip_prefix("RTMAX")) {
+        (Some(rest), _) => (REAL_TIME.0, rest),
+        (_, Some(rest)) => (REAL_TIME.1, rest),
+        _ => return None,
+    };
+    let offset = if offset.is_empty() { 0 } else { offset.parse::<i32>().ok()? };
+    let number = base.checked_add(offset)?;
+    (REAL_TIME.0..=REAL_TIME.1).contains(&number).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_understood_as_docker_writes_them() {
+        for (text, expected) in [
+            ("SIGTERM", Some(15)),
+            ("term", Some(15)),
+            ("9", Some(9)),
+            ("SIGRTMIN+3", Some(37)),
+            ("RTMAX-1", Some(63)),
+            ("SIGWINCH", Some(libc::SIGWINCH)),
+            ("SIGNOSUCH", None),
+            ("0", None),
+            ("RTMIN+99", None),
+        ] {
+            assert_eq!(number(text), expected, "{text}");
+        }
+    }
+}

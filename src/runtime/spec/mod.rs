@@ -1,0 +1,348 @@
+//! What a container is to the runtime: a pure function from pod, container and image to an OCI runtime spec,
+//! as containerd's CRI plugin builds it under a kubelet.
+//!
+//! Nothing here touches the machine, except `user`, which reads two files of an image. What depends on the
+//! machine comes in as [`NodeFeatures`]; what others prepared comes in as paths.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use oci_spec::image::ImageConfiguration;
+use oci_spec::runtime::{
+    Linux, LinuxDevice, LinuxDeviceType, LinuxNamespace, LinuxNamespaceType, Root, Spec,
+};
+
+use crate::system::cgroup::CgroupVersion;
+use crate::system::devices::HostDevice;
+use crate::system::node::NodeFeatures;
+
+mod annotations;
+mod capabilities;
+mod expansion;
+mod mounts;
+mod pause;
+mod process;
+pub mod qos;
+pub mod quantity;
+mod resources;
+mod seccomp;
+mod seccomp_default;
+mod security;
+pub mod user;
+
+pub use expansion::expand;
+pub use mounts::{Propagation, VolumeMountSource};
+pub use pause::{PauseInput, pause};
+pub use process::{environment, exec_process};
+pub use user::{ResolvedUser, UserError, UserSpec};
+
+/// Version of the runtime specification that is written.
+const OCI_VERSION: &str = "1.0.2";
+
+/// All that a container's spec depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct SpecInput<'a> {
+    /// The pod, with defaults.
+    pub pod: &'a Pod,
+    /// The pod's uid.
+    pub uid: &'a str,
+    /// One of its containers.
+    pub container: &'a Container,
+    /// Whether it is an init container.
+    pub init: bool,
+    /// The image's configuration.
+    pub image: &'a ImageConfiguration,
+    /// The image as the manifest names it.
+    pub image_name: &'a str,
+    /// Who to run as, from [`user::resolve`].
+    pub user: &'a ResolvedUser,
+    /// What the pod's containers share.
+    pub sandbox: &'a SandboxPaths,
+    /// Volume mounts in the manifest's order, with their places on the host.
+    pub mounts: &'a [VolumeMountSource],
+    /// The file behind `terminationMessagePath`.
+    pub termination_log: Option<&'a Path>,
+    /// `cgroupsPath`.
+    pub cgroup_path: &'a str,
+    /// `oom_score_adj` wanted, see [`qos::oom_score_adj`]; limited here to what the machine allows.
+    pub oom_score_adj: i32,
+    /// The machine.
+    pub node: &'a NodeFeatures,
+    /// Whether containers without a seccomp profile get the default one.
+    pub seccomp_default: bool,
+    /// Directories behind the image's `VOLUME`s: path in the container, path on the host.
+    pub image_volumes: &'a [(String, PathBuf)],
+    /// Devices for a privileged container, from [`crate::system::devices::host_devices`].
+    pub host_devices: &'a [HostDevice],
+    /// How many instances of this container there were before.
+    pub attempt: u32,
+}
+
+/// What the containers of a pod share. For namespaces, None is the host's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxPaths {
+    /// Id of the sandbox; the containers of one share a shim.
+    pub id: String,
+    /// Pinned network namespace.
+    pub net: Option<PathBuf>,
+    /// Pinned IPC namespace.
+    pub ipc: Option<PathBuf>,
+    /// Pinned UTS namespace.
+    pub uts: Option<PathBuf>,
+    /// Process ids.
+    pub pid: PidNamespace,
+    /// The pod's `/dev/shm`; None with the host's IPC namespace.
+    pub shm: Option<PathBuf>,
+    /// Source of `/etc/hosts`.
+    pub etc_hosts: Option<PathBuf>,
+    /// Source of `/etc/hostname`.
+    pub etc_hostname: Option<PathBuf>,
+    /// Source of `/etc/resolv.conf`.
+    pub etc_resolv_conf: Option<PathBuf>,
+    /// The hostname the containers see.
+    pub hostname: String,
+    /// The pod's log directory.
+    pub log_directory: PathBuf,
+}
+
+/// Where a container's processes are numbered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PidNamespace {
+    /// In a namespace of the container's own.
+    #[default]
+    Own,
+    /// On the host (`hostPID`).
+    Host,
+    /// In that of another process, such as the pause container's (`shareProcessNamespace`).
+    Path(PathBuf),
+}
+
+/// A container that cannot be described to the runtime. All are for the author of the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Nothing to run.
+    #[error(
+        "container {container}: neither the manifest nor the image {image} says what to run: set command in the manifest"
+    )]
+    NoCommand {
+        /// The container's name.
+        container: String,
+        /// The image's name.
+        image: String,
+    },
+    /// The empty string as a program.
+    #[error("container {container}: the command is an empty string: set command to the program to run")]
+    EmptyCommand {
+        /// The container's name.
+        container: String,
+    },
+    /// A text that cannot be handed to a process.
+    #[error("container {container}: {field} holds a zero byte, which no process can be given")]
+    ZeroByte {
+        /// The container's name.
+        container: String,
+        /// Which field.
+        field: String,
+    },
+    /// An environment value from elsewhere.
+    #[error(
+        "container {container}: env {variable} takes its value from elsewhere (valueFrom), which is not supported: give a value"
+    )]
+    EnvSource {
+        /// The container's name.
+        container: String,
+        /// The variable.
+        variable: String,
+    },
+    /// Not a capability of Linux.
+    #[error(
+        "container {container}: {capability:?} is not a capability; names are as in capabilities(7) without CAP_, such as NET_ADMIN, or ALL"
+    )]
+    UnknownCapability {
+        /// The container's name.
+        container: String,
+        /// What was written.
+        capability: String,
+    },
+    /// A capability that podling itself does not have.
+    #[error(
+        "container {container}: capability {capability} cannot be added, since podling does not have it on this machine"
+    )]
+    CapabilityUnavailable {
+        /// The container's name.
+        container: String,
+        /// Its name.
+        capability: String,
+    },
+    /// A quantity that is none.
+    #[error("container {container}: resources {resource}: {source}")]
+    Quantity {
+        /// The container's name.
+        container: String,
+        /// Such as `limits.cpu`.
+        resource: String,
+        /// Why.
+        source: quantity::QuantityError,
+    },
+    /// A seccomp profile that cannot be had.
+    #[error("container {container}: seccomp profile {profile} cannot be used: {reason}")]
+    Seccomp {
+        /// The container's name.
+        container: String,
+        /// Its type.
+        profile: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A path that is none.
+    #[error(
+        "container {container}: {field} {path:?} is not a path a container can have: it must be absolute and without `..`"
+    )]
+    BadPath {
+        /// The container's name.
+        container: String,
+        /// Which field.
+        field: &'static str,
+        /// The path.
+        path: String,
+    },
+}
+
+impl SpecError {
+    /// The reason a container waits with, in the kubelet's words.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoCommand { .. } | Self::EmptyCommand { .. } => "CreateContainerError",
+            _ => "CreateContainerConfigError",
+        }
+    }
+}
+
+impl SpecInput<'_> {
+    fn name(&self) -> String {
+        self.container.name.clone()
+    }
+
+    fn privileged(&self) -> bool {
+        self.container.security_context.as_ref().and_then(|c| c.privileged).unwrap_or(false)
+    }
+
+    fn read_only_rootfs(&self) -> bool {
+        self.container.security_context.as_ref().and_then(|c| c.read_only_root_filesystem).unwrap_or(false)
+    }
+}
+
+/// Describes a container to the runtime.
+///
+/// # Errors
+/// See [`SpecError`]: something in the manifest or the image that cannot be had.
+pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
+    let capabilities = capabilities::of(input)?;
+    let mut root = Root::default();
+    root.set_path("rootfs".into()).set_readonly(Some(input.read_only_rootfs()));
+
+    let mut linux = bare_linux();
+    linux
+        .set_namespaces(Some(namespaces(input.sandbox, input.node, input.privileged())))
+        .set_cgroups_path(Some(input.cgroup_path.into()))
+        .set_resources(Some(resources::of(input)?))
+        .set_sysctl(sysctls(input.sandbox))
+        .set_seccomp(security::seccomp(input, &capabilities)?)
+        .set_rootfs_propagation(mounts::rootfs_propagation(input.mounts));
+    if input.privileged() {
+        linux.set_devices(Some(input.host_devices.iter().map(device).collect()));
+    } else {
+        linux
+            .set_masked_paths(Some(security::masked_paths(input.node)))
+            .set_readonly_paths(Some(security::read_only_paths()));
+    }
+
+    let mut spec = bare_spec();
+    spec.set_root(Some(root))
+        .set_process(Some(process::of(input, &capabilities)?))
+        .set_mounts(Some(mounts::of(input)?))
+        .set_annotations(Some(annotations::of(input)))
+        .set_linux(Some(linux));
+    Ok(spec)
+}
+
+/// A spec with nothing in it. (The crate's defaults describe a container of its authors' taste.)
+fn bare_spec() -> Spec {
+    let mut spec = Spec::default();
+    spec.set_version(OCI_VERSION.to_owned())
+        .set_root(None)
+        .set_mounts(None)
+        .set_process(None)
+        .set_hostname(None)
+        .set_annotations(None)
+        .set_linux(None);
+    spec
+}
+
+fn bare_linux() -> Linux {
+    let mut linux = Linux::default();
+    linux
+        .set_resources(None)
+        .set_namespaces(None)
+        .set_masked_paths(None)
+        .set_readonly_paths(None)
+        .set_devices(None)
+        .set_seccomp(None);
+    linux
+}
+
+/// Namespaces: mount always own; net, ipc and uts the pod's or the host's; a cgroup namespace on version 2,
+/// where the whole tree would be visible otherwise.
+fn namespaces(sandbox: &SandboxPaths, node: &NodeFeatures, privileged: bool) -> Vec<LinuxNamespace> {
+    let namespace = |kind: LinuxNamespaceType, path: Option<&PathBuf>| {
+        let mut namespace = LinuxNamespace::default();
+        namespace.set_typ(kind).set_path(path.cloned());
+        namespace
+    };
+    let mut all = vec![namespace(LinuxNamespaceType::Mount, None)];
+    match &sandbox.pid {
+        PidNamespace::Own => all.push(namespace(LinuxNamespaceType::Pid, None)),
+        PidNamespace::Path(path) => all.push(namespace(LinuxNamespaceType::Pid, Some(path))),
+        PidNamespace::Host => {}
+    }
+    for (kind, pin) in [
+        (LinuxNamespaceType::Network, &sandbox.net),
+        (LinuxNamespaceType::Ipc, &sandbox.ipc),
+        (LinuxNamespaceType::Uts, &sandbox.uts),
+    ] {
+        if pin.is_some() {
+            all.push(namespace(kind, pin.as_ref()));
+        }
+    }
+    if node.cgroup_version == CgroupVersion::V2 && !privileged {
+        all.push(namespace(LinuxNamespaceType::Cgroup, None));
+    }
+    all
+}
+
+/// What the CRI plugin relaxes in a pod's own network: low ports and ping need no capability there.
+fn sysctls(sandbox: &SandboxPaths) -> Option<HashMap<String, String>> {
+    sandbox.net.as_ref()?;
+    let all = BTreeMap::from([
+        ("net.ipv4.ip_unprivileged_port_start", "0"),
+        ("net.ipv4.ping_group_range", "0 2147483647"),
+    ]);
+    Some(all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+fn device(host: &HostDevice) -> LinuxDevice {
+    let mut device = LinuxDevice::default();
+    device
+        .set_path(host.path.clone())
+        .set_typ(if host.block { LinuxDeviceType::B } else { LinuxDeviceType::C })
+        .set_major(host.major.into())
+        .set_minor(host.minor.into())
+        .set_file_mode(Some(host.mode))
+        .set_uid(Some(host.uid))
+        .set_gid(Some(host.gid));
+    device
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Limits of a container's own cgroup, and which devices it may use.
+
+use std::collections::HashMap;
+
+use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxMemory, LinuxResources};
+
+use super::quantity::Quantity;
+use super::{SpecError, SpecInput, qos};
+use crate::system::cgroup::CgroupVersion;
+
+pub(super) fn of(input: &SpecInput<'_>) -> Result<LinuxResources, SpecError> {
+    check(input)?;
+    let mut resources = LinuxResources::default();
+    resources
+        .set_devices(Some(device_rules(input.privileged())))
+        .set_cpu(Some(cpu(input)))
+        .set_memory(memory(input))
+        .set_unified(unified(input));
+    Ok(resources)
+}
+
+/// Quantities that cannot be read must not pass as "no limit".
+fn check(input: &SpecInput<'_>) -> Result<(), SpecError> {
+    let Some(resources) = &input.container.resources else { return Ok(()) };
+    for (kind, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        for (name, amount) in amounts.iter().flatten() {
+            Quantity::parse(&amount.0).map_err(|source| SpecError::Quantity {
+                container: input.name(),
+                resource: format!("{kind}.{name}"),
+                source,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn cpu(input: &SpecInput<'_>) -> LinuxCpu {
+    let request = qos::request(input.container, "cpu").unwrap_or_default();
+    let quota = qos::limit(input.container, "cpu").and_then(|limit| qos::quota(limit.milli()));
+    let mut cpu = LinuxCpu::default();
+    cpu.set_shares(Some(qos::shares(request.milli())))
+        .set_quota(quota)
+        .set_period(quota.map(|_| qos::CPU_PERIOD));
+    cpu
+}
+
+fn memory(input: &SpecInput<'_>) -> Option<LinuxMemory> {
+    let limit = qos::limit(input.container, "memory").map(Quantity::value).filter(|bytes| *bytes > 0)?;
+    let mut memory = LinuxMemory::default();
+    memory.set_limit(Some(limit));
+    Some(memory)
+}
+
+/// Version 2 only: a container out of memory dies as a whole, and containers do not swap.
+fn unified(input: &SpecInput<'_>) -> Option<HashMap<String, String>> {
+    if input.node.cgroup_version != CgroupVersion::V2 {
+        return None;
+    }
+    let mut files = HashMap::from([("memory.oom.group".to_owned(), "1".to_owned())]);
+    if input.node.swap {
+        files.insert("memory.swap.max".to_owned(), "0".to_owned());
+    }
+    Some(files)
+}
+
+/// No device, but for what the runtime itself adds for every container (null, zero, tty, ptmx and such);
+/// all of them for a privileged one.
+pub(super) fn device_rules(privileged: bool) -> Vec<LinuxDeviceCgroup> {
+    let mut rule = LinuxDeviceCgroup::default();
+    rule.set_allow(privileged).set_access(Some("rwm".to_owned()));
+    vec![rule]
+}

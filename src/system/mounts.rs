@@ -1,0 +1,183 @@
+//! Mounts on the host: tmpfs, bind, unmount, and what is mounted where.
+
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::SystemError;
+
+mod rootfs;
+
+pub use rootfs::{RootfsMount, with_rootfs};
+
+/// How a tmpfs is made. It always is nosuid and nodev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tmpfs {
+    /// Limit in bytes; None is the kernel's default, half of the memory.
+    pub size: Option<u64>,
+    /// Mode of the root directory, such as `0o1777`.
+    pub mode: u32,
+    /// Whether programs in it may be executed.
+    pub exec: bool,
+}
+
+impl Tmpfs {
+    /// `/dev/shm` of a pod as containerd's CRI plugin makes it: 64 MiB, 1777, noexec.
+    pub const SHM: Tmpfs = Tmpfs { size: Some(64 << 20), mode: 0o1777, exec: false };
+}
+
+/// Mounts a new tmpfs on the directory `path`.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn mount_tmpfs(path: &Path, tmpfs: Tmpfs) -> Result<(), SystemError> {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if !tmpfs.exec {
+        flags |= MountFlags::NOEXEC;
+    }
+    let mut data = format!("mode={:o}", tmpfs.mode);
+    if let Some(size) = tmpfs.size {
+        data.push_str(&format!(",size={size}"));
+    }
+    let data = CString::new(data).unwrap_or_default();
+    rustix::mount::mount("tmpfs", path, "tmpfs", flags, data.as_c_str())
+        .map_err(|e| SystemError::path("mount a tmpfs on", path, e))
+}
+
+/// Binds `source` with everything mounted below it onto `target`; both exist and are of one kind. With
+/// `read_only`, the mount itself (not what is mounted below it) refuses writes.
+///
+/// # Errors
+/// The kernel's, with the path; nothing stays mounted then.
+pub fn bind(source: &Path, target: &Path, read_only: bool) -> Result<(), SystemError> {
+    rustix::mount::mount_bind_recursive(source, target)
+        .map_err(|e| SystemError::path("bind-mount onto", target, e))?;
+    if read_only && let Err(e) = make_read_only(target) {
+        let _ = unmount(target);
+        return Err(SystemError::path("make read-only", target, e));
+    }
+    Ok(())
+}
+
+fn make_read_only(target: &Path) -> Result<(), Errno> {
+    // A remount replaces all flags, and those the mount already has may be locked: they go along.
+    let has = rustix::fs::statvfs(target)?.f_flag;
+    let kept = [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let flags = kept
+        .iter()
+        .filter(|(old, _)| has.contains(*old))
+        .fold(MountFlags::BIND | MountFlags::RDONLY, |all, (_, flag)| all | *flag);
+    rustix::mount::mount_remount(target, flags, "")
+}
+
+/// Unmounts all that is mounted on `path`, lazily, so that users of open files do not stop it. No mount
+/// there, or no such path, is no error.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn unmount(path: &Path) -> Result<(), SystemError> {
+    loop {
+        match rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            Err(e) => return Err(SystemError::path("unmount", path, e)),
+        }
+    }
+}
+
+/// Unmounts everything on and below `dir`, innermost first; goes on after a failure.
+///
+/// # Errors
+/// The first failure.
+pub fn unmount_under(dir: &Path) -> Result<(), SystemError> {
+    let mut first = Ok(());
+    for mount in mounts_under(dir)?.iter().rev() {
+        let done = unmount(mount);
+        if first.is_ok() {
+            first = done;
+        }
+    }
+    first
+}
+
+/// True when something is mounted on `path` itself. A symbolic link is none.
+///
+/// # Errors
+/// The kernel's, with the path; a missing path is `false`.
+pub fn is_mountpoint(path: &Path) -> Result<bool, SystemError> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let stat = match rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        Err(e) => return Err(SystemError::path("stat", path, e)),
+    };
+    if stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    }
+    // Kernels before 5.8 do not tell.
+    let full = fs::canonicalize(path).map_err(|e| SystemError::path("resolve", path, e))?;
+    Ok(mounts_under(&full)?.contains(&full))
+}
+
+/// Mount points on and below `dir` (an absolute path without symbolic links), in mount order: outer ones
+/// come before what is mounted inside them.
+///
+/// # Errors
+/// When `/proc/self/mountinfo` cannot be read.
+pub fn mounts_under(dir: &Path) -> Result<Vec<PathBuf>, SystemError> {
+    Ok(mount_points(&read_mountinfo()?).filter(|p| p.starts_with(dir)).collect())
+}
+
+/// The raw bytes of this process's mount table.
+pub(super) fn read_mountinfo() -> Result<Vec<u8>, SystemError> {
+    let path = "/proc/self/mountinfo";
+    fs::read(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => SystemError::path("read (is /proc mounted?)", path, e),
+        _ => SystemError::path("read", path, e),
+    })
+}
+
+fn mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
+    table
+        .split(|b| *b == b'\n')
+        .filter_map(|line| line.split(|b| *b == b' ').nth(4))
+        .map(|field| PathBuf::from(OsString::from_vec(unescape(field))))
+}
+
+/// Undoes the kernel's `\ooo` escapes of space, tab, newline and backslash.
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, tail)) = rest.split_first() {
+        let octal = (*first == b'\\')
+            .then(|| tail.get(..3))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let Some(byte) = octal {
+            out.push(byte);
+            rest = &tail[3..];
+        } else {
+            out.push(*first);
+            rest = tail;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "mounts/tests.rs"]
+mod tests;

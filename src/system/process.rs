@@ -1,0 +1,167 @@
+//! Processes of others: whether they live, since when, whose children they are, and signals to them.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use super::{SystemError, raw};
+
+/// A process that stays told apart from a later one with the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct ProcessId {
+    /// The process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start: u64,
+}
+
+/// What `/proc/PID/stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    ppid: u32,
+    start: u64,
+}
+
+/// Whether `pid` is a process that has not ended. A zombie has ended.
+pub fn is_alive(pid: u32) -> bool {
+    stat(pid).is_ok_and(|s| !matches!(s.state, b'Z' | b'X'))
+}
+
+/// When `pid` started, in clock ticks since boot.
+///
+/// # Errors
+/// [`SystemError::ProcessGone`].
+pub fn start_time(pid: u32) -> Result<u64, SystemError> {
+    stat(pid).map(|s| s.start)
+}
+
+/// The process now behind `pid`.
+///
+/// # Errors
+/// [`SystemError::ProcessGone`].
+pub fn identify(pid: u32) -> Result<ProcessId, SystemError> {
+    start_time(pid).map(|start| ProcessId { pid, start })
+}
+
+/// The parent of `pid`. For the first process of a container this is its shim.
+///
+/// # Errors
+/// [`SystemError::ProcessGone`].
+pub fn parent(pid: u32) -> Result<u32, SystemError> {
+    stat(pid).map(|s| s.ppid)
+}
+
+/// Sends signal `number` to exactly the process that `id` names.
+///
+/// # Errors
+/// [`SystemError::ProcessGone`] when it ended, also when its id is in use again;
+/// [`SystemError::NoSuchSignal`]; or the kernel's.
+pub fn signal(id: ProcessId, number: i32) -> Result<(), SystemError> {
+    let gone = SystemError::ProcessGone { pid: id.pid };
+    let signal = raw::signal(number).ok_or(SystemError::NoSuchSignal(number))?;
+    let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return Err(gone) };
+    let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::SRCH) => return Err(gone),
+        Err(e) => return Err(SystemError::call("open a process", e)),
+    };
+    // Checked after opening: from here on the descriptor cannot come to mean another process.
+    if start_time(id.pid)? != id.start {
+        return Err(gone);
+    }
+    match rustix::process::pidfd_send_signal(&fd, signal) {
+        Ok(()) => Ok(()),
+        Err(Errno::SRCH) => Err(gone),
+        Err(e) => Err(SystemError::call("send a signal", e)),
+    }
+}
+
+/// The containerd shim above a process: its parent, when that is one.
+pub fn shim_above(pid: u32) -> Option<ProcessId> {
+    let above = parent(pid).ok()?;
+    // The kernel keeps 15 bytes of a command's name.
+    let name = fs::read_to_string(format!("/proc/{above}/comm")).ok()?;
+    name.starts_with("containerd-shim").then(|| identify(above).ok()).flatten()
+}
+
+fn stat(pid: u32) -> Result<Stat, SystemError> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read(&path).map_err(|e| {
+        // A process that ends between open and read answers ESRCH.
+        if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) {
+            SystemError::ProcessGone { pid }
+        } else {
+            SystemError::path("read", path, e)
+        }
+    })?;
+    parse_stat(&text).ok_or(SystemError::ProcessGone { pid })
+}
+
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    // The command, in parentheses, may itself hold spaces and parentheses.
+    let after = text.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(text.get(after + 1..)?).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let ppid = fields.next()?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some(Stat { state, ppid, start })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("30").spawn().unwrap()
+    }
+
+    #[test]
+    fn a_command_with_spaces_and_parentheses_does_not_confuse_the_fields() {
+        let line = b"42 (a) b ( c)) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 0 0";
+        assert_eq!(parse_stat(line), Some(Stat { state: b'S', ppid: 7, start: 98765 }));
+        assert_eq!(parse_stat(b"garbage"), None);
+    }
+
+    #[test]
+    fn a_child_is_alive_until_it_is_a_zombie() {
+        let mut child = sleeper();
+        assert!(is_alive(child.id()));
+        assert_eq!(parent(child.id()).unwrap(), std::process::id());
+        let id = identify(child.id()).unwrap();
+        signal(id, 9).unwrap();
+        while is_alive(child.id()) {
+            std::thread::yield_now();
+        }
+        signal(id, 0).expect_err("0 is no signal");
+        child.wait().unwrap();
+        assert_eq!(
+            start_time(child.id()).unwrap_err().to_string(),
+            format!("process {} is gone", child.id())
+        );
+        assert_eq!(signal(id, 15).unwrap_err().to_string(), format!("process {} is gone", child.id()));
+    }
+
+    #[test]
+    fn a_process_with_a_reused_id_is_left_alone() {
+        let mut child = sleeper();
+        let mut id = identify(child.id()).unwrap();
+        id.start -= 1;
+        assert!(matches!(signal(id, 9), Err(SystemError::ProcessGone { .. })));
+        assert!(is_alive(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_number_that_is_no_signal_is_refused() {
+        let id = identify(std::process::id()).unwrap();
+        let text = signal(id, 70).unwrap_err().to_string();
+        assert_eq!(text, "70 is not a signal; signals are 1 to 64 without 32 and 33");
+    }
+}

@@ -1,0 +1,96 @@
+//! The calls that no safe crate offers. All `unsafe` of podling is in this file.
+
+use rustix::process::Signal;
+use rustix::thread::UnshareFlags;
+
+/// Gives the calling **thread** namespaces of its own. Only meant for threads that end soon after: the
+/// rest of the process keeps the old namespaces.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the limit of `/proc/sys/user/max_*_namespaces`.
+pub fn unshare_thread(flags: UnshareFlags) -> std::io::Result<()> {
+    if flags.contains(UnshareFlags::FILES) {
+        // The file descriptor table must stay shared, or descriptors opened elsewhere would be stale here.
+        return Err(std::io::ErrorKind::Unsupported.into());
+    }
+    // SAFETY: the only hazard of unshare is a private descriptor table, which is refused above.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Brings the loopback interface of the calling thread's network namespace up.
+///
+/// # Errors
+/// The kernel's.
+pub fn loopback_up() -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: ifreq is plain old data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the descriptor is an open socket and SIOCSIFFLAGS reads one ifreq, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Limits glibc's allocator to one arena, so that memory freed by one thread is of use to all others.
+/// To be called first thing in `main`, before threads exist. Does nothing with other C libraries.
+pub fn use_one_malloc_arena() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt only changes the allocator's own settings and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives freed memory back to the kernel. Takes up to a few milliseconds: for after bursts and when idle.
+pub fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim only releases memory that is free, and takes the allocator's locks itself.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// The signal with that number, real-time signals included. None for numbers that are no signal and for
+/// the two (32, 33) that the C library keeps to itself.
+pub fn signal(number: i32) -> Option<Signal> {
+    if !(1..=64).contains(&number) || number == 32 || number == 33 {
+        return None;
+    }
+    // SAFETY: the number is a valid signal, and podling sends it to other processes only; it never
+    // installs a handler or blocks by way of this value.
+    Some(unsafe { Signal::from_raw_unchecked(number) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_of_the_c_library_are_not_offered() {
+        assert_eq!(signal(15), Some(Signal::TERM));
+        assert!(signal(37).is_some());
+        for number in [0, -1, 32, 33, 65] {
+            assert_eq!(signal(number), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_private_descriptor_table_is_refused() {
+        assert!(unshare_thread(UnshareFlags::FILES).is_err());
+    }
+
+    #[test]
+    fn the_allocator_can_be_tuned_at_any_time() {
+        use_one_malloc_arena();
+        trim_memory();
+    }
+}

@@ -1,4 +1,5 @@
 //! The kernel: namespaces, mounts, cgroups, clocks. The only folder with `unsafe`, all of it in
-//! `raw.rs`. Nothing here knows of pods or containerd.
+//! `raw.rs` and, for network links, in `link.rs`. Nothing here knows of pods or containerd.
 
 pub mod clock;
+pub mod link;

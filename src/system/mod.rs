@@ -1,5 +1,6 @@
 //! The kernel: namespaces, mounts, cgroups, processes, clocks. The only folder with `unsafe`, all of it
-//! in `raw.rs`. Nothing here knows of pods or containerd; callers hand in paths, ids and numbers.
+//! in `raw.rs` and, for network links, in `link.rs`. Nothing here knows of pods or containerd; callers hand in
+//! paths, ids and numbers.
 //!
 //! Everything here blocks. Calls are short (no network, no containerd), but callers on a tokio worker
 //! should still use `spawn_blocking` for what touches many mounts or cgroups.
@@ -9,13 +10,14 @@ use std::path::PathBuf;
 pub mod cgroup;
 pub mod clock;
 pub mod devices;
+pub mod files;
+pub mod link;
 pub mod mounts;
 pub mod namespaces;
 pub mod node;
 pub mod process;
 pub mod raw;
 pub mod signal_names;
-pub mod files;
 
 /// A kernel call that failed, with what it was for.
 #[derive(Debug, thiserror::Error)]
@@ -99,3 +101,4 @@ mod tests {
         assert_eq!(text, "cannot unmount /run/x: Device or resource busy (os error 16)");
     }
 }
+pub mod link;

@@ -40,7 +40,13 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Vec<Document> {
             diagnostics: Vec::new(),
             pod: None,
         };
-        let fail = |text: String| Diagnostic { severity: Severity::Error, path: String::new(), line, column: 1, text };
+        let fail = |text: String| Diagnostic {
+            severity: Severity::Error,
+            path: String::new(),
+            line,
+            column: 1,
+            text,
+        };
         match serde_saphyr::from_str::<serde_json::Value>(&chunk) {
             Err(e) => document.diagnostics.push(fail(e.to_string())),
             Ok(value) => {
@@ -54,7 +60,9 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Vec<Document> {
                     let hash = |v: &serde_json::Value| hex::encode(Sha256::digest(v.to_string().as_bytes()));
                     match serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(value.clone()) {
                         Err(e) => document.diagnostics.push(fail(e.to_string())),
-                        Ok(pod) if pod.spec.is_none() => document.diagnostics.push(fail("spec is required".into())),
+                        Ok(pod) if pod.spec.is_none() => {
+                            document.diagnostics.push(fail("spec is required".into()))
+                        }
                         Ok(pod) => {
                             let name = match &options.name_suffix {
                                 Some(s) => format!("{}-{s}", document.name),
@@ -63,7 +71,11 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Vec<Document> {
                             document.pod = Some(Box::new(PodManifest {
                                 key: PodKey::new(document.namespace.clone(), name),
                                 uid: pod.metadata.uid.clone(),
-                                hashes: Hashes { manifest: hash(&value), pod: hash(&value["spec"]), ..Default::default() },
+                                hashes: Hashes {
+                                    manifest: hash(&value),
+                                    pod: hash(&value["spec"]),
+                                    ..Default::default()
+                                },
                                 origin: Origin { file: Default::default(), line },
                                 warnings: Vec::new(),
                                 pod,

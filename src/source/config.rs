@@ -147,5 +147,4 @@ fn difference(old: &Arc<PodManifest>, new: &Arc<PodManifest>) -> Option<Op> {
 }
 
 #[cfg(test)]
-#[path = "config/tests.rs"]
 mod tests;

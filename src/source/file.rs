@@ -208,10 +208,7 @@ async fn run(
     updates: mpsc::Sender<SourceUpdate>,
     identities: Arc<Mutex<BTreeMap<PathBuf, DirIdentity>>>,
 ) {
-    let mounts = File::open("/proc/self/mountinfo")
-        .and_then(|f| AsyncFd::with_interest(f, Readiness::PRIORITY))
-        .inspect_err(|e| tracing::debug!("mounts are not watched: {e}"))
-        .ok();
+    let mounts = mount_table();
     let mut relist_at = Instant::now();
     loop {
         let now = Instant::now();
@@ -265,6 +262,18 @@ async fn run(
     }
 }
 
+/// The kernel's mount table, which signals each change as priority data.
+fn mount_table() -> Option<AsyncFd<File>> {
+    // What replaces this call is unsafe, for the sake of types whose descriptor may change under it. A
+    // `File` keeps its own as long as it lives.
+    #[allow(deprecated)]
+    let register = |file| AsyncFd::with_interest(file, Readiness::PRIORITY);
+    File::open("/proc/self/mountinfo")
+        .and_then(register)
+        .inspect_err(|e| tracing::debug!("mounts are not watched: {e}"))
+        .ok()
+}
+
 /// Returns when the mount table changed; never when it cannot be watched.
 async fn mounted(mounts: Option<&AsyncFd<File>>) {
     let Some(mounts) = mounts else { return std::future::pending().await };
@@ -275,5 +284,4 @@ async fn mounted(mounts: Option<&AsyncFd<File>>) {
 }
 
 #[cfg(test)]
-#[path = "file/tests.rs"]
 mod tests;

@@ -506,5 +506,4 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-#[path = "scan/tests.rs"]
 mod tests;

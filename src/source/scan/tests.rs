@@ -9,7 +9,7 @@ use crate::manifest::ReadOptions;
 
 const SETTLE: Duration = Duration::from_millis(200);
 
-pub(crate) fn yaml(name: &str, image: &str) -> String {
+fn yaml(name: &str, image: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  containers:\n  - name: main\n    image: {image}\n"
     )
@@ -515,7 +515,7 @@ fn a_world_writable_directory_is_refused() {
 
 #[test]
 fn what_happened_while_podling_was_down_is_found_at_the_start() {
-    let mut b = Bench::new();
+    let b = Bench::new();
     for name in ["same", "edited", "broken", "removed", "renamed"] {
         b.write(&format!("{name}.yaml"), &yaml(name, "i:1"));
     }

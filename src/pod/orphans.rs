@@ -11,7 +11,7 @@ use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::{Observed, TaskState};
 use crate::store::{
-    ContainerHistory, PodSpecRecord, RECORD_VERSION, SandboxRecord, StatusRecord,
+    ContainerHistory, PodSpecRecord, VERSION, SandboxRecord, StatusRecord,
 };
 use crate::system::clock;
 
@@ -75,7 +75,7 @@ impl Orphan {
     /// The record that was lost, as far as labels tell.
     pub fn into_record(self, desired: &Desired) -> (PodSpecRecord, StatusRecord) {
         let mut status = StatusRecord {
-            version: RECORD_VERSION,
+            version: VERSION,
             boot_id: clock::boot_id().into(),
             sandboxes: 1,
             ..StatusRecord::default()
@@ -109,7 +109,7 @@ impl Orphan {
             }
         }
         let spec = PodSpecRecord {
-            version: RECORD_VERSION,
+            version: VERSION,
             uid: self.uid,
             source: desired.source.into(),
             seen: desired.seen,

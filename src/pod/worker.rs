@@ -19,7 +19,7 @@ use super::status::{Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::spec::qos::qos_class;
 use crate::runtime::Observed;
-use crate::store::{PodSpecRecord, RECORD_VERSION, StatusRecord};
+use crate::store::{PodSpecRecord, VERSION, StatusRecord};
 use crate::system::clock::{self, Moment};
 
 /// Looks at the pod at least this often, whatever happens.
@@ -226,7 +226,7 @@ impl Worker {
     /// Takes a pod on that this worker has nothing of.
     fn accept_new(&mut self, desired: &Desired) -> Result<(), crate::store::StoreError> {
         let spec = PodSpecRecord {
-            version: RECORD_VERSION,
+            version: VERSION,
             uid: desired.uid.clone(),
             source: desired.source.into(),
             seen: desired.seen,
@@ -234,7 +234,7 @@ impl Worker {
             removing: false,
             manifest: (*desired.manifest).clone(),
         };
-        let status = StatusRecord { version: RECORD_VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
+        let status = StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
         self.ctx.store.save_spec(&spec)?;
         self.ctx.store.save_status(&spec.uid, &status)?;
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");

@@ -62,7 +62,8 @@ pub struct SourceProblem {
     /// The file or directory.
     pub path: PathBuf,
     /// `ParseError`, `Invalid`, `Unreadable`, `Duplicate`, `NotAPod`, `Ignored`, `Frozen`, `TooLarge`,
-    /// `WorldWritable`.
+    /// `WorldWritable`, `Missing` (a directory, no pods known in it), `Empty` (a file without content),
+    /// `Unwatched` (no inotify; changes are seen late).
     pub reason: &'static str,
     /// One line for a person: what is wrong, where, and what to do.
     pub message: String,

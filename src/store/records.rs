@@ -1,7 +1,7 @@
-//! What is kept of a pod: `pods/<uid>/pod.json` (what was accepted) and `pods/<uid>/status.json` (what a
-//! restart must know and containerd may forget).
+//! What the checkpoint files hold. Field names and meaning are a format: add, never change.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,16 +9,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::PodManifest;
 use crate::pod::backoff::Backoff;
+use crate::source::DirIdentity;
 use crate::system::clock::Moment;
 
-/// Version of both files' format; a file with a higher one is set aside.
-pub const RECORD_VERSION: u32 = 1;
+/// Version of all files that this podling writes; a file with a higher one is left alone and reported.
+pub const VERSION: u32 = 1;
 
-/// The accepted spec of a pod.
+/// A pod as it stands on disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodRecord {
+    /// `pod.json`.
+    pub spec: PodSpecRecord,
+    /// `status.json`, empty when there is none.
+    pub status: StatusRecord,
+}
+
+/// `source.json`: which directory each manifest directory was when podling last read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SourceRecord {
+    pub(super) version: u32,
+    pub(super) dirs: BTreeMap<PathBuf, DirIdentity>,
+}
+
+/// `pods/<uid>/pod.json`: what was accepted, and what was ordered about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSpecRecord {
-    /// [`RECORD_VERSION`].
+    /// [`VERSION`].
     pub version: u32,
     /// `metadata.uid`.
     pub uid: String,
@@ -36,11 +53,11 @@ pub struct PodSpecRecord {
     pub manifest: PodManifest,
 }
 
-/// What happened to a pod so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// `pods/<uid>/status.json`: what a restart must know and containerd may have forgotten.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusRecord {
-    /// [`RECORD_VERSION`].
+    /// [`VERSION`].
     pub version: u32,
     /// The boot in which the [`Moment`]s below were taken and the sandbox was made.
     pub boot_id: String,
@@ -54,6 +71,20 @@ pub struct StatusRecord {
     pub containers: BTreeMap<String, ContainerHistory>,
     /// When the conditions last changed: condition type to (status, time).
     pub conditions: BTreeMap<String, (bool, Timestamp)>,
+}
+
+impl Default for StatusRecord {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            boot_id: String::new(),
+            sandbox: None,
+            sandboxes: 0,
+            start_time: None,
+            containers: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+        }
+    }
 }
 
 /// The namespaces, network and shared files of a running pod.

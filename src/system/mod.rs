@@ -101,4 +101,3 @@ mod tests {
         assert_eq!(text, "cannot unmount /run/x: Device or resource busy (os error 16)");
     }
 }
-pub mod link;

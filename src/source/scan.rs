@@ -1,0 +1,509 @@
+//! The memory of the file source: what each directory and file was last known to hold, and what a new
+//! look at them means.
+//!
+//! Events are hints about *when* to read; what is there is always found by listing. [`Scanner::scan`]
+//! may therefore be called at any time, and calling it once more than needed changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::FileType;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::manifest::{PodKey, PodManifest};
+
+use super::aside::Asides;
+use super::claims::{Claim, Claims};
+use super::entry::{Arrival, Entry, PATIENCE, Pending};
+use super::interest::{Interest, Kind};
+use super::judge::{judge, keeping};
+use super::look::{self, DirIdentity, Listing, MAX_FILE, Node, Place, ReadFailure, Refusal, Seen, Stamp};
+use super::names::{NameClass, classify};
+use super::{FileSourceOptions, Seed, SourceProblem};
+
+/// How often to look again at what cannot be watched: a missing directory, a link to nothing.
+const POLL: Duration = Duration::from_secs(1);
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The complete set, in order of key.
+    pub pods: Vec<Arc<PodManifest>>,
+    /// All findings, in order of path.
+    pub problems: Vec<SourceProblem>,
+    /// When to look again though nothing is seen to happen.
+    pub next: Option<Instant>,
+}
+
+/// A file and where it was found.
+struct At<'a> {
+    file: &'a Path,
+    dir: &'a OwnedFd,
+    name: &'a OsStr,
+}
+
+/// A path of the settings.
+#[derive(Debug, Default)]
+struct Root {
+    /// The directory in which pods were last known.
+    identity: Option<DirIdentity>,
+    problem: Option<SourceProblem>,
+}
+
+/// The state machine. It reads files, and does nothing else to the world.
+#[derive(Debug)]
+pub struct Scanner {
+    options: FileSourceOptions,
+    roots: BTreeMap<PathBuf, Root>,
+    entries: BTreeMap<PathBuf, Entry>,
+    asides: Asides,
+    claims: Claims,
+    interest: Interest,
+    started: bool,
+    next: Option<Instant>,
+}
+
+impl Scanner {
+    /// Starts from what was accepted before.
+    pub fn new(options: FileSourceOptions, seed: Seed) -> Self {
+        let mut scanner = Self {
+            options,
+            roots: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            asides: Asides::default(),
+            claims: Claims::new(&seed.pods),
+            interest: Interest::default(),
+            started: false,
+            next: None,
+        };
+        for pod in seed.pods {
+            scanner.entries.entry(pod.origin.file.clone()).or_insert_with(Entry::seeded).pods.push(pod);
+        }
+        scanner.adopt_roots(&seed.dirs);
+        scanner
+    }
+
+    /// Changes the settings; files are read again by the new ones.
+    pub fn set_options(&mut self, options: FileSourceOptions, now: Instant) {
+        let reread = options.read.strict != self.options.read.strict
+            || options.read.name_suffix != self.options.read.name_suffix
+            || options.read.node_name != self.options.read.node_name;
+        self.options = options;
+        if reread {
+            self.entries.values_mut().for_each(|e| e.reread(now));
+        }
+        self.adopt_roots(&BTreeMap::new());
+    }
+
+    /// Takes the settings' paths as roots, and forgets what lies under others.
+    fn adopt_roots(&mut self, known: &BTreeMap<PathBuf, DirIdentity>) {
+        let mut before = std::mem::take(&mut self.roots);
+        for path in &self.options.dirs {
+            let path = normal(path);
+            let mut root = before.remove(&path).unwrap_or_default();
+            root.identity = root.identity.or(known.get(&path).copied());
+            self.roots.insert(path, root);
+        }
+        let roots = &self.roots;
+        self.entries.retain(|file, _| {
+            roots.contains_key(file) || file.parent().is_some_and(|dir| roots.contains_key(dir))
+        });
+    }
+
+    /// The settings in force.
+    pub fn options(&self) -> &FileSourceOptions {
+        &self.options
+    }
+
+    /// Which directories to watch.
+    pub fn interest(&self) -> &Interest {
+        &self.interest
+    }
+
+    /// Each directory in which pods may be known, and which one it was.
+    pub fn identities(&self) -> BTreeMap<PathBuf, DirIdentity> {
+        self.roots.iter().filter_map(|(path, r)| Some((path.clone(), r.identity?))).collect()
+    }
+
+    /// Takes note of an event at `path`; true when it is worth a look.
+    pub fn event(&mut self, path: &Path, kind: Kind, now: Instant) -> bool {
+        let (files, look) = self.interest.concerns(path, kind, self.options.extensionless);
+        for (file, arrival) in files {
+            self.entries.entry(file).or_default().hint(arrival, now);
+        }
+        look
+    }
+
+    /// Makes the next look try again what failed before.
+    pub fn retry(&mut self) {
+        for entry in self.entries.values_mut().filter(|e| e.retry) {
+            entry.stamp = None;
+        }
+    }
+
+    /// Looks at everything.
+    pub fn scan(&mut self, now: Instant) -> Outcome {
+        self.next = None;
+        self.interest = Interest::default();
+        self.asides.begin();
+        for path in self.roots.keys().cloned().collect::<Vec<_>>() {
+            self.interest.root(&path);
+            self.visit_root(&path, now);
+        }
+        self.started = true;
+        self.outcome(now)
+    }
+
+    fn outcome(&mut self, now: Instant) -> Outcome {
+        let mut claims = Vec::new();
+        let mut problems: Vec<SourceProblem> =
+            self.roots.values().filter_map(|r| r.problem.clone()).collect();
+        for entry in self.entries.values() {
+            let vanished = entry.gone_since.is_some();
+            claims.extend(entry.pods.iter().map(|pod| Claim { pod: Arc::clone(pod), vanished }));
+            problems.extend(entry.problems.iter().cloned());
+        }
+        let (pods, duplicates) = self.claims.settle(&claims);
+        problems.extend(duplicates);
+        let (asides, due) = self.asides.finish(now);
+        problems.extend(asides);
+        if let Some(due) = due {
+            self.wake(due);
+        }
+        problems.sort_by(|a, b| a.path.cmp(&b.path));
+        Outcome { pods, problems, next: self.next }
+    }
+
+    fn wake(&mut self, at: Instant) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    fn visit_root(&mut self, path: &Path, now: Instant) {
+        let single = self.entries.contains_key(path);
+        match look::place(path) {
+            Place::Directory(listing) => self.visit_directory(path, listing, now),
+            Place::Single(fd) => self.visit_single(path, &fd, now),
+            Place::Missing(Some(fd)) if single => {
+                self.visit_single(path, &fd, now);
+                if !self.entries.contains_key(path) {
+                    self.missing(path, now);
+                }
+            }
+            Place::Missing(_) => self.missing(path, now),
+            Place::Refused(refusal) => {
+                self.wake(now + POLL);
+                self.freeze(path, refusal);
+            }
+        }
+    }
+
+    fn missing(&mut self, path: &Path, now: Instant) {
+        self.wake(now + POLL);
+        self.freeze(
+            path,
+            Refusal {
+                reason: "Missing",
+                what: "does not exist".into(),
+                remedy: "create it, mount it, or move it back".into(),
+            },
+        );
+    }
+
+    /// Leaves everything under a root as it was last known, and says why.
+    fn freeze(&mut self, path: &Path, refusal: Refusal) {
+        let mut keeps: BTreeSet<PodKey> = BTreeSet::new();
+        for (_, entry) in self.entries.iter_mut().filter(|(file, _)| is_under(file, path)) {
+            entry.gone_since = None;
+            keeps.extend(entry.pods.iter().map(|p| p.key.clone()));
+        }
+        let keeps: Vec<PodKey> = keeps.into_iter().collect();
+        let reason = match refusal.reason {
+            "WorldWritable" => "WorldWritable",
+            _ if !keeps.is_empty() => "Frozen",
+            reason => reason,
+        };
+        let message = format!(
+            "{}: {}; nothing is read from it{}; to go on, {}",
+            path.display(),
+            refusal.what,
+            keeping(&keeps),
+            refusal.remedy
+        );
+        let problem = SourceProblem { path: path.into(), reason, message, diagnostics: Vec::new(), keeps };
+        if let Some(root) = self.roots.get_mut(path) {
+            root.problem = Some(problem);
+        }
+    }
+
+    fn visit_single(&mut self, path: &Path, dir: &OwnedFd, now: Instant) {
+        if let Some(root) = self.roots.get_mut(path) {
+            root.problem = None;
+        }
+        let Some(name) = path.file_name() else { return };
+        let seen = look::entry(dir, name);
+        self.interest.entry(path, seen.link);
+        self.visit_entry(&At { file: path, dir, name }, seen, now);
+    }
+
+    fn visit_directory(&mut self, path: &Path, listing: Listing, now: Instant) {
+        let class = |name: &OsStr| classify(name, self.options.extensionless);
+        let manifests: Vec<&OsStr> = listing
+            .entries
+            .iter()
+            .map(|(name, _)| name.as_os_str())
+            .filter(|name| class(name) == NameClass::Manifest)
+            .collect();
+        let known: Vec<PathBuf> = self.entries.keys().filter(|f| f.parent() == Some(path)).cloned().collect();
+        let had_pods = known.iter().any(|f| self.entries.get(f).is_some_and(|e| !e.pods.is_empty()));
+        let root = self.roots.entry(path.to_owned()).or_default();
+        let same = root.identity.is_some_and(|identity| identity.is_same(&listing.identity));
+        if manifests.is_empty() && had_pods && !same {
+            self.wake(now + POLL);
+            return self.freeze(
+                path,
+                Refusal {
+                    reason: "Frozen",
+                    what: "is empty and not the directory in which pods were known (unmounted, or replaced)"
+                        .into(),
+                    remedy:
+                        "mount it or move it back; if it is meant to be empty, put any .yaml file into it, a \
+                         comment will do"
+                            .into(),
+                },
+            );
+        }
+        root.identity = Some(listing.identity);
+        root.problem = None;
+        for name in &manifests {
+            let file = path.join(name);
+            let seen = look::entry(&listing.fd, name);
+            self.interest.entry(&file, seen.link);
+            self.visit_entry(&At { file: &file, dir: &listing.fd, name }, seen, now);
+        }
+        for file in known {
+            let Some(name) = file.file_name().filter(|name| !manifests.contains(name)) else { continue };
+            let seen = match classify(name, self.options.extensionless) {
+                NameClass::Manifest => look::entry(&listing.fd, name),
+                // Taken before the settings changed.
+                _ => Seen { node: Node::Gone, link: false },
+            };
+            self.visit_entry(&At { file: &file, dir: &listing.fd, name }, seen, now);
+        }
+        for (name, kind) in &listing.entries {
+            self.note_aside(path, &listing, name, *kind, now);
+        }
+    }
+
+    /// Takes note of what lies in the directory and is not read.
+    fn note_aside(&mut self, dir: &Path, listing: &Listing, name: &OsStr, kind: FileType, now: Instant) {
+        let class = classify(name, self.options.extensionless);
+        let hidden = name.as_encoded_bytes().starts_with(b".") || name == "lost+found";
+        let at = self.started.then_some(now);
+        if kind == FileType::Directory && class != NameClass::Manifest && !hidden {
+            self.asides.directory(&dir.join(name), at);
+        } else if class == NameClass::Backup {
+            self.asides.backup(&dir.join(name), at);
+        } else if class == NameClass::Extensionless {
+            let seen = look::entry(&listing.fd, name);
+            if let Node::File(stamp) = seen.node {
+                let read = || look::read(&listing.fd, name, &stamp).unwrap_or_default();
+                self.asides.extensionless(&dir.join(name), stamp, read, at);
+            }
+        }
+    }
+
+    fn visit_entry(&mut self, at: &At<'_>, seen: Seen, now: Instant) {
+        let file = at.file;
+        let mut entry = self.entries.remove(file).unwrap_or_default();
+        if seen.node != Node::Gone {
+            entry.gone_since = None;
+        }
+        let due = match seen.node {
+            Node::Gone => match self.visit_gone(&mut entry, now) {
+                Some(due) => Some(due),
+                None => return,
+            },
+            Node::File(stamp) => self.visit_file(at, &mut entry, stamp, seen.link, now),
+            Node::Dangling(target) => {
+                let what = format!("is a link to {}, which does not exist", target.display());
+                set_aside(&mut entry, file, "Unreadable", &what, "it is read as soon as it appears");
+                Some(now + POLL)
+            }
+            Node::Unreadable(why) => {
+                let what = format!("cannot be looked at ({why})");
+                set_aside(&mut entry, file, "Unreadable", &what, "it is tried again by itself");
+                Some(now + POLL)
+            }
+            Node::Directory => {
+                not_a_file(&mut entry, file, "directory");
+                None
+            }
+            Node::Special(kind) => {
+                not_a_file(&mut entry, file, kind);
+                None
+            }
+        };
+        if let Some(due) = due {
+            self.wake(due);
+        }
+        self.entries.insert(file.to_owned(), entry);
+    }
+
+    /// A name that its readable directory does not hold. Editors move the old file away before they
+    /// write the new one, so it is believed only after a settle time, and a little later while another
+    /// file waits to be read that may hold the same pod. `None`: forget the file.
+    fn visit_gone(&self, entry: &mut Entry, now: Instant) -> Option<Instant> {
+        let since = *entry.gone_since.get_or_insert(now);
+        let unread = self.entries.values().any(|e| e.pending.is_some() && e.stamp.is_none());
+        let due = since + self.options.settle * if unread { PATIENCE + 1 } else { 1 };
+        entry.problems.clear();
+        entry.pending = None;
+        entry.stamp = None;
+        entry.digest = None;
+        (self.started && !entry.pods.is_empty() && now < due).then_some(due)
+    }
+
+    fn visit_file(
+        &self,
+        at: &At<'_>,
+        entry: &mut Entry,
+        stamp: Stamp,
+        link: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        if entry.stamp == Some(stamp) {
+            entry.pending = None;
+            return None;
+        }
+        let first = if self.started { Arrival::Found } else { Arrival::Whole };
+        let pending = entry.pending.get_or_insert(Pending { arrival: first, since: now, stamp: Some(stamp) });
+        if pending.stamp.is_some_and(|s| s != stamp) && pending.arrival != Arrival::Whole {
+            // It goes on changing, though nothing was seen: no inotify on this file system.
+            pending.since = now;
+        }
+        pending.stamp = Some(stamp);
+        if link && pending.arrival == Arrival::Appeared {
+            pending.arrival = Arrival::Whole;
+        }
+        let pending = *pending;
+        let due = pending.due(self.options.settle);
+        if stamp.size == 0 {
+            return empty(entry, at.file, &pending, self.options.settle, now);
+        }
+        if now < due {
+            return Some(due);
+        }
+        let file = at.file;
+        match look::read(at.dir, at.name, &stamp) {
+            Ok(bytes) => self.take(file, entry, stamp, &bytes, pending, now),
+            Err(ReadFailure::Changed) => {
+                entry.pending = Some(Pending { arrival: Arrival::Written, since: now, stamp: None });
+                Some(now + self.options.settle)
+            }
+            Err(ReadFailure::TooLarge(size)) => {
+                let what = format!("is {size} bytes, more than the {MAX_FILE} that a manifest may have");
+                set_aside(entry, file, "TooLarge", &what, "split it or move it out");
+                entry.stamp = Some(stamp);
+                None
+            }
+            Err(ReadFailure::Io(why)) => {
+                let what = format!("cannot be read ({why})");
+                set_aside(entry, file, "Unreadable", &what, "correct its owner, mode or file system");
+                entry.stamp = Some(stamp);
+                entry.retry = true;
+                None
+            }
+        }
+    }
+
+    /// Judges what was read. Returns when to read again, where it may be half of something.
+    fn take(
+        &self,
+        file: &Path,
+        entry: &mut Entry,
+        stamp: Stamp,
+        bytes: &[u8],
+        pending: Pending,
+        now: Instant,
+    ) -> Option<Instant> {
+        let settle = self.options.settle;
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        if entry.digest == Some(digest) {
+            settled(entry, stamp, digest);
+            return None;
+        }
+        if bytes.iter().all(|b| b.is_ascii_whitespace() || *b == 0) {
+            return empty(entry, file, &pending, settle, now);
+        }
+        let judgement = judge(file, crate::manifest::read(bytes, &self.options.read), &entry.pods);
+        // Text that stops in the middle of a line is rarely whole; JSON that is cut does not parse.
+        let cut = !bytes.ends_with(b"\n") && !bytes.starts_with(b"{");
+        let doubtful = judgement.doubtful || cut;
+        if doubtful && pending.may_be_half(now, settle) {
+            entry.pending = Some(Pending { arrival: Arrival::Doubtful, ..pending });
+            return Some(pending.since + settle * PATIENCE);
+        }
+        entry.pods = judgement.pods;
+        entry.problems = judgement.problems;
+        settled(entry, stamp, digest);
+        None
+    }
+}
+
+fn settled(entry: &mut Entry, stamp: Stamp, digest: [u8; 32]) {
+    entry.stamp = Some(stamp);
+    entry.digest = Some(digest);
+    entry.pending = None;
+    entry.retry = false;
+}
+
+/// A file without content is one that is about to get some; it removes nothing.
+fn empty(
+    entry: &mut Entry,
+    file: &Path,
+    pending: &Pending,
+    settle: Duration,
+    now: Instant,
+) -> Option<Instant> {
+    let due = pending.since + settle * PATIENCE;
+    if now < due && pending.arrival != Arrival::Whole {
+        return Some(due);
+    }
+    set_aside(entry, file, "Empty", "is empty", "write a manifest into it or delete it");
+    // Still waiting, so that the first bytes are given time.
+    entry.pending = Some(Pending { arrival: Arrival::Found, ..*pending });
+    None
+}
+
+fn not_a_file(entry: &mut Entry, file: &Path, kind: &str) {
+    let reason = if entry.pods.is_empty() { "Ignored" } else { "Unreadable" };
+    set_aside(entry, file, reason, &format!("is a {kind}, not a file"), "put a regular file in its place");
+}
+
+/// Keeps a file's pods as last accepted, and says why nothing new is taken from it.
+fn set_aside(entry: &mut Entry, file: &Path, reason: &'static str, what: &str, remedy: &str) {
+    let keeps: Vec<PodKey> = entry.pods.iter().map(|p| p.key.clone()).collect();
+    let message = format!("{}: {what}{}; {remedy}", file.display(), keeping(&keeps));
+    entry.problems =
+        vec![SourceProblem { path: file.into(), reason, message, diagnostics: Vec::new(), keeps }];
+    entry.stamp = None;
+    entry.digest = None;
+    entry.pending = None;
+}
+
+fn is_under(file: &Path, root: &Path) -> bool {
+    file == root || file.parent() == Some(root)
+}
+
+/// Absolute and without a trailing slash, so that one directory has one name.
+fn normal(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -239,6 +239,16 @@ impl Network {
         self.records.ids()
     }
 
+    /// Addresses that an attached sandbox was given; none when nothing is known of it.
+    pub fn addresses(&self, sandbox_id: &str) -> Vec<String> {
+        match self.records.load(sandbox_id) {
+            Ok(Known::Record(record)) => {
+                record.result.as_ref().map(result_ips).unwrap_or_default().iter().map(ToString::to_string).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether pods can be attached: the configuration is readable and its plugins are installed.
     pub fn status(&self) -> Result<(), NetworkError> {
         let Some(network) = cni::load_dir(&self.options.conf_dir)? else {

@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::manifest::{PodKey, PodManifest};
-use crate::network::ports::{self, HostPort};
+use crate::network::{HostPorts, PortMapping, host_ports, is_free_on_host};
 
 /// Host ports held by pods. A pod holds its ports until its processes are gone.
 #[derive(Clone, Default)]
 pub struct Claims {
-    held: Arc<Mutex<BTreeMap<PodKey, Vec<HostPort>>>>,
+    held: Arc<Mutex<BTreeMap<PodKey, Vec<PortMapping>>>>,
     released: Arc<Notify>,
 }
 
 impl Claims {
     /// Takes a pod's host ports, all or none; on refusal the text names the pod or the program that has one.
     pub fn claim(&self, key: &PodKey, manifest: &PodManifest) -> Result<(), String> {
-        let wanted = host_ports(manifest);
+        let wanted = host_ports(&manifest.pod);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.get(key) == Some(&wanted) {
             return Ok(());
@@ -27,7 +27,7 @@ impl Claims {
         conflict(&held, key, &wanted)?;
         let own = held.get(key).cloned().unwrap_or_default();
         for port in wanted.iter().filter(|p| !own.contains(p)) {
-            ports::is_free_on_host(port).map_err(|e| e.to_string())?;
+            is_free_on_host(port).map_err(|e| e.to_string())?;
         }
         held.insert(key.clone(), wanted);
         Ok(())
@@ -35,12 +35,12 @@ impl Claims {
 
     /// Takes the ports of a pod that runs already: it has them, whatever the books say.
     pub fn adopt(&self, key: &PodKey, manifest: &PodManifest) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), host_ports(manifest));
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), host_ports(&manifest.pod));
     }
 
     /// Whether a changed manifest could take its ports once the pod has given up its old ones.
     pub fn would_fit(&self, key: &PodKey, manifest: &PodManifest) -> Result<(), String> {
-        conflict(&self.held.lock().unwrap_or_else(PoisonError::into_inner), key, &host_ports(manifest))
+        conflict(&self.held.lock().unwrap_or_else(PoisonError::into_inner), key, &host_ports(&manifest.pod))
     }
 
     /// Gives a pod's ports up and wakes those that wait.
@@ -57,19 +57,16 @@ impl Claims {
     }
 }
 
-fn conflict(held: &BTreeMap<PodKey, Vec<HostPort>>, key: &PodKey, wanted: &[HostPort]) -> Result<(), String> {
-    let others: Vec<_> = held.iter().filter(|(k, _)| *k != key).collect();
-    match ports::conflict(wanted, &others) {
-        Some((port, holder)) => Err(format!("host port {port} is held by pod {holder}; this pod starts when it is released")),
-        None => Ok(()),
-    }
-}
-
-fn host_ports(manifest: &PodManifest) -> Vec<HostPort> {
-    manifest.pod.spec.as_ref().map(HostPort::of).unwrap_or_default()
+fn conflict(
+    held: &BTreeMap<PodKey, Vec<PortMapping>>,
+    key: &PodKey,
+    wanted: &[PortMapping],
+) -> Result<(), String> {
+    let others = held.iter().filter(|(k, _)| *k != key).map(|(k, ports)| (k, ports.as_slice()));
+    HostPorts::conflict(wanted, others).map_or(Ok(()), |taken| Err(taken.to_string()))
 }
 
 /// Whether a pod has any.
 pub fn has_host_ports(manifest: &PodManifest) -> bool {
-    !host_ports(manifest).is_empty()
+    !host_ports(&manifest.pod).is_empty()
 }

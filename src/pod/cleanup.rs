@@ -17,6 +17,7 @@ pub async fn clean_up(ctx: Context, pod: PodManifest, uid: String) {
     loop {
         let errors = once(&ctx, &pod, &uid).await;
         if errors.is_empty() {
+            ctx.runtime.leave_network().await;
             tracing::info!(pod = %pod.key, %uid, "pod removed");
             return;
         }
@@ -44,9 +45,9 @@ async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
     for id in ctx.runtime.sandboxes_of(uid) {
         errors.extend(ctx.runtime.drop_sandbox(&id).await.err());
     }
-    let dir = ctx.store.pod_dir(uid);
-    if let Err(list) = crate::volume::teardown(&dir) {
-        errors.extend(list.iter().map(ToString::to_string));
+    match ctx.store.pod_dir(uid) {
+        Ok(dir) => errors.extend(remove_files(dir).await),
+        Err(e) => errors.push(e.to_string()),
     }
     errors.extend(ctx.runtime.remove_cgroup(uid).await.err());
     if errors.is_empty() {
@@ -54,4 +55,27 @@ async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
         errors.extend(ctx.store.remove(uid).err().map(|e| e.to_string()));
     }
     errors
+}
+
+/// Volumes first, since they may be mounts; then what else the pod's directory holds. The record stays for
+/// the caller.
+async fn remove_files(dir: std::path::PathBuf) -> Vec<String> {
+    let job = tokio::task::spawn_blocking(move || {
+        let mut errors = Vec::new();
+        if let Err(list) = crate::volume::teardown(&dir) {
+            errors.extend(list.iter().map(ToString::to_string));
+        }
+        for name in ["containers", "image-volumes", "etc-hosts", "resolv.conf", "hostname"] {
+            let path = dir.join(name);
+            let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            match removed {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    errors.push(format!("cannot remove {}: {e}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        errors
+    });
+    job.await.unwrap_or_else(|e| vec![e.to_string()])
 }

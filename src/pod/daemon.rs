@@ -107,8 +107,8 @@ impl Daemon {
         let settings = watch::channel(Arc::new(settings)).0;
         let (records, problems) = store.load();
         for problem in problems {
-            tracing::error!("{problem}");
-            board.event(EventType::Warning, "DamagedState", None, problem.to_string());
+            tracing::error!("{}", problem.message);
+            board.event(EventType::Warning, "DamagedState", None, problem.message);
         }
         let mut daemon = Self { settings, board, signals, shutdown };
         notify::ready("waiting for containerd");
@@ -214,7 +214,7 @@ impl Daemon {
         };
         let seed = Seed {
             pods: records.iter().filter(|r| !r.spec.removing).map(|r| Arc::new(r.spec.manifest.clone())).collect(),
-            dirs: store.load_source().unwrap_or_default(),
+            dirs: known_dirs(&store),
         };
         let (sources_tx, sources) = mpsc::channel(16);
         let (wakes_tx, wakes) = mpsc::channel(256);
@@ -341,6 +341,15 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
         relist: settings.file_check,
         extensionless: settings.extensionless,
     }
+}
+
+/// Which directory each manifest directory was when pods were last known in it.
+fn known_dirs(store: &Store) -> std::collections::BTreeMap<std::path::PathBuf, crate::source::DirIdentity> {
+    let (dirs, problem) = store.load_source();
+    if let Some(problem) = problem {
+        tracing::error!("{}", problem.message);
+    }
+    dirs
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.

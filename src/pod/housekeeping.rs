@@ -7,7 +7,7 @@ use super::context::Context;
 
 /// One round.
 pub async fn sweep(ctx: Context) {
-    let known: HashSet<String> = ctx.store.uids().into_iter().collect();
+    let known: HashSet<String> = ctx.store.known_uids().into_iter().collect();
     for id in ctx.runtime.stray_sandboxes() {
         match ctx.runtime.drop_sandbox(&id).await {
             Ok(()) => tracing::info!(sandbox = %id, "took down a sandbox that no pod uses"),
@@ -22,6 +22,7 @@ pub async fn sweep(ctx: Context) {
         }
     }
     ctx.runtime.restore_host_ports().await;
+    ctx.runtime.leave_network().await;
     ctx.runtime.expire_logs(&known);
     crate::system::raw::trim_memory();
 }

@@ -373,7 +373,9 @@ impl Worker {
         }
         current.recreating = false;
         let uid = current.spec.uid.clone();
-        if let Err(e) = crate::volume::reset(&self.ctx.store.pod_dir(&uid)) {
+        if let Ok(dir) = self.ctx.store.pod_dir(&uid)
+            && let Err(e) = crate::volume::reset(&dir)
+        {
             tracing::warn!(pod = %self.key, %uid, "cannot clear the pod's volumes: {e}");
         }
         self.forget_runs();

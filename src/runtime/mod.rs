@@ -59,8 +59,6 @@ struct Inner {
     discarding: Mutex<HashSet<String>>,
     /// Sandboxes that exist, with the uid of their pod.
     sandboxes: Mutex<HashMap<String, String>>,
-    /// One taking-down at a time for a sandbox, by the first digit of its id.
-    dropping: [tokio::sync::Mutex<()>; 16],
 }
 
 impl Runtime {

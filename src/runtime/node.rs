@@ -100,7 +100,6 @@ impl Runtime {
             users: Mutex::new(BTreeMap::new()),
             discarding: Mutex::new(HashSet::new()),
             sandboxes: Mutex::new(HashMap::new()),
-            dropping: Default::default(),
             ctd,
             paths,
         };
@@ -174,16 +173,22 @@ impl Runtime {
 
     /// Puts host port rules back that something else on the host flushed.
     pub async fn restore_host_ports(&self) {
-        let ids: Vec<String> = self.lock_sandboxes().keys().cloned().collect();
-        for id in ids {
-            match self.inner.network.check(&id).await {
-                Ok(false) => {}
-                Ok(true) => tracing::warn!(sandbox = %id, "host port rules were gone and are back"),
-                Err(e) => tracing::warn!(sandbox = %id, "cannot check the pod's network: {e}"),
+        match self.inner.network.check_all().await {
+            Ok(restored) => {
+                for id in restored {
+                    tracing::warn!(sandbox = %id, "network rules were gone and are back");
+                }
             }
+            Err(e) => tracing::warn!("cannot check the network rules: {e}"),
         }
-        if self.lock_sandboxes().is_empty() {
-            self.inner.network.cleanup_if_unused().await;
+    }
+
+    /// Removes what all pods shared of the network once the last one is gone.
+    pub async fn leave_network(&self) {
+        if self.lock_sandboxes().is_empty()
+            && let Err(e) = self.inner.network.cleanup_if_unused().await
+        {
+            tracing::warn!("cannot remove the pod network: {e}");
         }
     }
 

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use super::start::StartError;
 use super::Runtime;
 use crate::manifest::PodManifest;
-use crate::network::{PortMapping, SetupRequest, hostname, hosts, dns};
+use crate::network::{
+    HostResolv, PodHostname, SetupRequest, host_ports, hosts_file, hosts_file_host_network, pod_hostname,
+    resolv_conf,
+};
 use crate::runtime::spec::{PidNamespace, SandboxPaths, qos};
 use crate::store::SandboxRecord;
 use crate::system::namespaces::{self, Ns};
@@ -50,7 +53,7 @@ impl Runtime {
             which.push(Ns::Ipc);
             mounts::mount_tmpfs(&dir.join("shm"), Tmpfs::SHM).map_err(|e| failed(e.to_string()))?;
         }
-        let name = hostname::pod_hostname(spec, &manifest.key.name);
+        let name = self.names(manifest)?.kernel;
         namespaces::create_pinned(&dir, &which, Some(&name)).map_err(|e| failed(e.to_string()))
     }
 
@@ -62,19 +65,31 @@ impl Runtime {
     ) -> Result<Vec<String>, StartError> {
         let netns = self.inner.paths.sandbox(id).join("net");
         let request = SetupRequest {
-            sandbox_id: id.into(),
-            key: manifest.key.clone(),
-            uid: uid.into(),
-            netns,
-            host_ports: port_mappings(pod_spec(manifest)?),
+            sandbox_id: id,
+            key: &manifest.key,
+            uid,
+            netns: &netns,
+            host_ports: host_ports(&manifest.pod),
         };
-        let result =
-            self.inner.network.setup(&request).await.map_err(|e| StartError::new("NetworkNotReady", e.to_string()))?;
+        let result = self.inner.network.setup(&request).await;
+        let result = result.map_err(|e| StartError::new("NetworkNotReady", e.to_string()))?;
         Ok(result.ips.iter().map(ToString::to_string).collect())
     }
 
+    /// The pod's names; on the host's network they are the host's.
+    fn names(&self, manifest: &PodManifest) -> Result<PodHostname, StartError> {
+        let spec = pod_spec(manifest)?;
+        if spec.host_network == Some(true) {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            return Ok(PodHostname { hostname: host.clone(), domain: None, kernel: host });
+        }
+        let domain = self.inner.options.cluster_domain.as_deref();
+        pod_hostname(spec, &manifest.key.name, &manifest.key.namespace, domain)
+            .map_err(|e| StartError::config(e.to_string()))
+    }
+
     /// Writes hosts, resolv.conf and hostname of the pod; also at each container start, so that they follow
-    /// the host's.
+    /// the host's. Returns what a person should know about them.
     pub fn write_pod_files(
         &self,
         manifest: &PodManifest,
@@ -84,23 +99,21 @@ impl Runtime {
         let spec = pod_spec(manifest)?;
         let options = &self.inner.options;
         let dir = self.inner.paths.pod(uid);
-        let host = dns::HostResolv::read(&options.resolv_conf);
-        let (resolv, notes) = dns::resolv_conf(
-            spec,
-            &manifest.key.namespace,
-            &host,
-            &options.cluster_dns,
-            options.cluster_domain.as_deref(),
-        )
-        .map_err(|e| StartError::config(e.to_string()))?;
-        let name = if sandbox.host_network {
-            crate::settings::host_name()
+        let host = HostResolv::load(&options.resolv_conf).map_err(|e| StartError::config(e.to_string()))?;
+        let domain = options.cluster_domain.as_deref();
+        let (resolv, notes) = resolv_conf(spec, &manifest.key.namespace, &host, &options.cluster_dns, domain)
+            .map_err(|e| StartError::config(e.to_string()))?;
+        let names = self.names(manifest)?;
+        let aliases = spec.host_aliases.as_deref().unwrap_or_default();
+        let hosts = if sandbox.host_network {
+            hosts_file_host_network(&std::fs::read("/etc/hosts").unwrap_or_default(), aliases)
         } else {
-            hostname::pod_hostname(spec, &manifest.key.name)
+            let ips: Vec<_> = sandbox.ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+            hosts_file(&ips, &names.hostname, names.domain.as_deref(), aliases).into_bytes()
         };
-        let hosts = hosts::hosts_file(spec, &sandbox.ips, &name, Path::new("/etc/hosts"));
-        for (file, text) in [("etc-hosts", hosts), ("resolv.conf", resolv), ("hostname", format!("{name}\n"))] {
-            write_in_place(&dir.join(file), &text)
+        let hostname = format!("{}\n", names.kernel).into_bytes();
+        for (file, bytes) in [("etc-hosts", hosts), ("resolv.conf", resolv.into_bytes()), ("hostname", hostname)] {
+            write_in_place(&dir.join(file), &bytes)
                 .map_err(|e| StartError::new("CreatePodSandboxError", e))?;
         }
         Ok(notes)
@@ -134,7 +147,7 @@ impl Runtime {
             etc_hosts: Some(dir.join("etc-hosts")),
             etc_hostname: Some(dir.join("hostname")),
             etc_resolv_conf: Some(dir.join("resolv.conf")),
-            hostname: if net { crate::settings::host_name() } else { hostname::pod_hostname(spec, &manifest.key.name) },
+            hostname: self.names(manifest)?.kernel,
             log_directory: super::logs::pod_log_dir(&self.inner.paths, &manifest.key, uid),
         })
     }
@@ -152,8 +165,6 @@ impl Runtime {
     /// Takes a sandbox down: network first (it needs the namespace), then pins and shared memory. Repeating
     /// it, or doing it for one that never was, is fine.
     pub async fn drop_sandbox(&self, id: &str) -> Result<(), String> {
-        let stripe = id.chars().next().and_then(|c| c.to_digit(16)).unwrap_or(0) as usize;
-        let _alone = self.inner.dropping[stripe % self.inner.dropping.len()].lock().await;
         let dir = self.inner.paths.sandbox(id);
         let netns = dir.join("net");
         let netns = namespaces::is_pinned(&netns).then_some(netns);
@@ -176,22 +187,16 @@ impl Runtime {
 }
 
 /// Written in place: containers hold the file by bind mount, so a rename would not reach them.
-fn write_in_place(path: &Path, text: &str) -> Result<(), String> {
-    let current = std::fs::read_to_string(path).ok();
-    if current.as_deref() == Some(text) {
+fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    if std::fs::read(path).is_ok_and(|current| current == bytes) {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
     }
-    std::fs::write(path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))
+    std::fs::write(path, bytes).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 pub(super) fn pod_spec(manifest: &PodManifest) -> Result<&k8s_openapi::api::core::v1::PodSpec, StartError> {
     manifest.pod.spec.as_ref().ok_or_else(|| StartError::config(format!("pod {} has no spec", manifest.key)))
-}
-
-/// The host ports of a pod, from its regular containers as the kubelet does.
-fn port_mappings(spec: &k8s_openapi::api::core::v1::PodSpec) -> Vec<PortMapping> {
-    PortMapping::of(spec)
 }

@@ -188,6 +188,11 @@ impl Store {
         uids
     }
 
+    /// Uids that have a directory.
+    pub fn known_uids(&self) -> Vec<String> {
+        self.uids(&mut Vec::new())
+    }
+
     fn uids(&self, problems: &mut Vec<StoreProblem>) -> Vec<String> {
         let pods = self.dir.join("pods");
         let mut uids = Vec::new();

@@ -1,1 +1,3 @@
-//! runtime
+//! The runtime: how containers are made, watched and ended.
+
+pub mod containerd;

@@ -122,7 +122,8 @@ impl Containerd {
     pub async fn version(&self) -> Result<String, RuntimeError> {
         let mut client = VersionClient::new(self.channel());
         let request = self.request(());
-        let answer = self.call("ask containerd's version", "", DEADLINE_STATE, Lane::Store, client.version(request));
+        let answer =
+            self.call("ask containerd's version", "", DEADLINE_STATE, Lane::Store, client.version(request));
         Ok(answer.await?.version)
     }
 
@@ -132,8 +133,9 @@ impl Containerd {
         let namespace = Namespace { name: self.namespace().to_owned(), labels: Default::default() };
         let request = self.request(CreateNamespaceRequest { namespace: Some(namespace) });
         let id = self.namespace().to_owned();
-        let created =
-            self.call("create containerd namespace", &id, DEADLINE, Lane::Store, client.create(request)).await;
+        let created = self
+            .call("create containerd namespace", &id, DEADLINE, Lane::Store, client.create(request))
+            .await;
         match created {
             Err(e) if !e.is_already_exists() => Err(e),
             _ => Ok(()),

@@ -137,8 +137,11 @@ impl Containerd {
 
     /// Sets `labels` on container `id`; its other labels stay.
     pub async fn set_labels(&self, id: &str, labels: &BTreeMap<String, String>) -> Result<(), RuntimeError> {
-        let container =
-            Container { id: id.to_owned(), labels: labels.clone().into_iter().collect(), ..Default::default() };
+        let container = Container {
+            id: id.to_owned(),
+            labels: labels.clone().into_iter().collect(),
+            ..Default::default()
+        };
         let paths = labels.keys().map(|k| format!("labels.{k}")).collect();
         let mut client = self.containers_client();
         let request = self.request(UpdateContainerRequest {

@@ -59,7 +59,9 @@ pub enum RuntimeError {
         after: Duration,
     },
     /// The socket's path does not fit into a socket address.
-    #[error("containerd socket path {path} is {length} bytes long, but a socket path holds at most {SUN_PATH_MAX}: use a shorter path")]
+    #[error(
+        "containerd socket path {path} is {length} bytes long, but a socket path holds at most {SUN_PATH_MAX}: use a shorter path"
+    )]
     SocketPath {
         /// The path.
         path: PathBuf,
@@ -67,7 +69,9 @@ pub enum RuntimeError {
         length: usize,
     },
     /// The containerd namespace is not one that containerd takes.
-    #[error("containerd namespace {0:?} is not valid: use letters, digits, '-', '_' and '.', starting and ending with a letter or digit, at most 76 bytes")]
+    #[error(
+        "containerd namespace {0:?} is not valid: use letters, digits, '-', '_' and '.', starting and ending with a letter or digit, at most 76 bytes"
+    )]
     Namespace(String),
     /// Something on this side failed: a FIFO, a thread, an encoding.
     #[error("cannot {operation}{}: {message}", subject(.id))]
@@ -124,13 +128,14 @@ impl RuntimeError {
         Self::Local { operation, id: id.to_owned(), class: ErrorClass::Other, message: message.to_string() }
     }
 
-    pub(crate) fn not_found(operation: &'static str, id: &str, message: &str) -> Self {
-        let class = ErrorClass::NotFound;
-        Self::Call { operation, id: id.to_owned(), class, message: message.to_owned() }
+    /// Something that was given cannot be right, whoever finds out.
+    pub(crate) fn invalid(operation: &'static str, id: &str, message: impl std::fmt::Display) -> Self {
+        let class = ErrorClass::InvalidArgument;
+        Self::Local { operation, id: id.to_owned(), class, message: message.to_string() }
     }
 }
 
-/// " of <id>" with the 64 hex digits of a container id cut to the 12 that people read.
+/// " <id>" with the 64 hex digits of a container id cut to the 12 that people read.
 fn subject(id: &str) -> String {
     if id.is_empty() {
         return String::new();
@@ -183,7 +188,9 @@ pub(crate) fn clean(message: &str) -> String {
     drop_structs(&mut text);
     loop {
         let before = text.len();
-        for suffix in [": unknown", ": not found", ": already exists", ": failed precondition", ": unavailable"] {
+        for suffix in
+            [": unknown", ": not found", ": already exists", ": failed precondition", ": unavailable"]
+        {
             // "container x: not found" has nothing else to say, so only a suffix of a chain goes.
             if text.ends_with(suffix) && text[..text.len() - suffix.len()].contains(": ") {
                 text.truncate(text.len() - suffix.len());
@@ -244,7 +251,9 @@ mod tests {
     #[test]
     fn printed_structs_newlines_and_rpc_wrappers_go() {
         assert_eq!(
-            clean("failed: rpc error: code = NotFound desc = image &{Name:a Labels:{x:1}} is\n gone: not found"),
+            clean(
+                "failed: rpc error: code = NotFound desc = image &{Name:a Labels:{x:1}} is\n gone: not found"
+            ),
             "failed: image … is gone"
         );
         assert_eq!(clean("task x: not found"), "task x: not found");
@@ -265,10 +274,7 @@ mod tests {
             id: "ab".repeat(32),
             after: Duration::from_secs(120),
         };
-        assert_eq!(
-            e.to_string(),
-            "cannot delete task abababababab: containerd gave no answer within 120 s"
-        );
+        assert_eq!(e.to_string(), "cannot delete task abababababab: containerd gave no answer within 120 s");
         assert_eq!(e.class(), ErrorClass::Timeout);
     }
 

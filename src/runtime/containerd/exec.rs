@@ -94,8 +94,7 @@ impl Containerd {
         let fifos = tempfile::Builder::new().prefix("podling-exec-").tempdir().map_err(local)?;
         let stdin = request.stdin.then(|| fifo(fifos.path(), "stdin")).transpose().map_err(local)?;
         let stdout = fifo(fifos.path(), "stdout").map_err(local)?;
-        let stderr =
-            (!request.terminal).then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;
+        let stderr = (!request.terminal).then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;
         // Opened before the shim writes, so that nothing is lost, and read only after the start has
         // returned: a FIFO that nobody has opened for writing yet would read as ended.
         let open = |path: &Path| pipe::OpenOptions::new().open_receiver(path);
@@ -301,7 +300,9 @@ pub struct ExecStdin {
 impl ExecStdin {
     /// Closes our end; the shim holds another open until it is told.
     fn close(&mut self) {
-        let (Some(_), Ok(runtime)) = (self.pipe.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (Some(_), Ok(runtime)) = (self.pipe.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
         let remote = self.remote.clone();
         runtime.spawn(async move {
             if let Err(e) = remote.close_io().await {

@@ -84,12 +84,14 @@ impl Containerd {
     pub(crate) async fn put_image_record(&self, record: &ImageRecord) -> Result<(), RuntimeError> {
         let mut client = self.images_client();
         let name = &record.name;
-        let request = self.request(CreateImageRequest { image: Some(record.into()), source_date_epoch: None });
+        let request =
+            self.request(CreateImageRequest { image: Some(record.into()), source_date_epoch: None });
         match self.call("create image", name, DEADLINE, Lane::Store, client.create(request)).await {
             Err(e) if e.is_already_exists() => {}
             other => return other.map(|_| ()),
         }
-        let paths = record.labels.keys().map(|k| format!("labels.{k}")).chain(["target".to_owned()]).collect();
+        let paths =
+            record.labels.keys().map(|k| format!("labels.{k}")).chain(["target".to_owned()]).collect();
         let request = self.request(UpdateImageRequest {
             image: Some(record.into()),
             update_mask: Some(FieldMask { paths }),

@@ -85,8 +85,11 @@ mod tests {
 
     #[test]
     fn a_foreign_shim_gets_no_runc_options() {
-        let runtime =
-            OciRuntime { name: "io.containerd.kata.v2".into(), binary: Some("x".into()), ..Default::default() };
+        let runtime = OciRuntime {
+            name: "io.containerd.kata.v2".into(),
+            binary: Some("x".into()),
+            ..Default::default()
+        };
         assert_eq!(runtime.options(), None);
     }
 }

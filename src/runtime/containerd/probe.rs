@@ -128,11 +128,12 @@ fn trial_spec(program: &Path, id: &str) -> Value {
         .iter()
         .filter(|dir| Path::new(dir).is_dir())
         .map(|dir| json!({"destination": dir, "type": "bind", "source": dir, "options": ["rbind", "ro"]}));
-    let mounts: Vec<Value> = system
-        .chain([json!({"destination": "/proc", "type": "proc", "source": "proc"})])
-        .collect();
-    let namespaces =
-        ["pid", "network", "ipc", "uts", "mount"].iter().map(|kind| json!({"type": kind})).collect::<Vec<_>>();
+    let mounts: Vec<Value> =
+        system.chain([json!({"destination": "/proc", "type": "proc", "source": "proc"})]).collect();
+    let namespaces = ["pid", "network", "ipc", "uts", "mount"]
+        .iter()
+        .map(|kind| json!({"type": kind}))
+        .collect::<Vec<_>>();
     json!({
         "ociVersion": "1.0.2",
         "root": {"path": "rootfs"},
@@ -162,9 +163,8 @@ pub(crate) fn search_path() -> String {
 
 /// The executable `name` as a shell would find it.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
-    let executable = |p: &PathBuf| {
-        fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
+    let executable =
+        |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     search_path().split(':').filter(|d| d.starts_with('/')).map(|d| Path::new(d).join(name)).find(executable)
 }
 

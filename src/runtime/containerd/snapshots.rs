@@ -27,10 +27,13 @@ impl Containerd {
             let filters = vec!["type==io.containerd.snapshotter.v1,id==overlayfs".to_owned()];
             let request = self.request(PluginsRequest { filters });
             let call = client.plugins(request);
-            let plugins = self.call("list containerd's snapshotters", "", DEADLINE, Lane::Store, call).await?;
+            let plugins =
+                self.call("list containerd's snapshotters", "", DEADLINE, Lane::Store, call).await?;
             let works = plugins.plugins.iter().any(|p| p.id == "overlayfs" && p.init_err.is_none());
             if !works {
-                tracing::warn!("containerd cannot use overlayfs here: images and containers are plain copies");
+                tracing::warn!(
+                    "containerd cannot use overlayfs here: images and containers are plain copies"
+                );
             }
             Ok::<_, RuntimeError>(if works { "overlayfs" } else { "native" }.to_owned())
         });
@@ -74,8 +77,8 @@ impl Containerd {
     /// Removes snapshot `key`, if it is still there: the garbage collector may have been faster.
     pub async fn remove_snapshot(&self, key: &str) -> Result<(), RuntimeError> {
         let mut client = self.snapshots_client();
-        let request =
-            self.request(RemoveSnapshotRequest { snapshotter: self.snapshotter().await?, key: key.to_owned() });
+        let request = self
+            .request(RemoveSnapshotRequest { snapshotter: self.snapshotter().await?, key: key.to_owned() });
         match self.call("remove snapshot", key, DEADLINE, Lane::Store, client.remove(request)).await {
             Err(e) if !e.is_not_found() => Err(e),
             _ => Ok(()),
@@ -113,7 +116,12 @@ impl Containerd {
     }
 
     /// Names the active snapshot `key` `name`, read-only from then on.
-    pub(crate) async fn commit(&self, name: &str, key: &str, label: (&str, &str)) -> Result<(), RuntimeError> {
+    pub(crate) async fn commit(
+        &self,
+        name: &str,
+        key: &str,
+        label: (&str, &str),
+    ) -> Result<(), RuntimeError> {
         let mut client = self.snapshots_client();
         let request = self.request(CommitSnapshotRequest {
             snapshotter: self.snapshotter().await?,
@@ -138,6 +146,13 @@ impl Containerd {
         let call = client.apply(request);
         let answer = self.call("unpack layer", &digest, DEADLINE_LAYER, Lane::Layer, call).await?;
         Ok(answer.applied.map(|d| d.digest).unwrap_or_default())
+    }
+
+    /// True when containerd honours `sync_fs` in [`Containerd::apply`]; others ignore it.
+    pub(crate) async fn syncs_layers(&self) -> Result<bool, RuntimeError> {
+        let version = self.version().await?;
+        let major = version.trim_start_matches('v').split('.').next().and_then(|m| m.parse::<u32>().ok());
+        Ok(major.is_some_and(|m| m >= 2))
     }
 
     async fn mounts(&self, key: &str) -> Result<Vec<Mount>, RuntimeError> {

@@ -77,8 +77,7 @@ impl Layout {
                 .create(dir)
                 .map_err(|e| EmbeddedError::io("make directory", dir, e))?;
         }
-        fs::write(&self.config, self.configuration())
-            .map_err(|e| EmbeddedError::io("write", &self.config, e))
+        fs::write(&self.config, self.configuration()).map_err(|e| EmbeddedError::io("write", &self.config, e))
     }
 
     /// Configuration version 2: the oldest and the newest that 1.6 and 2.x both read.

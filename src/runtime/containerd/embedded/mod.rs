@@ -203,7 +203,10 @@ async fn supervise(layout: Layout, mut server: Server, mut stopped: oneshot::Rec
         if started.elapsed() > good {
             pause = least;
         }
-        tracing::warn!("the private containerd ended with {ended}: {}; starting it again", layout.last_log_line());
+        tracing::warn!(
+            "the private containerd ended with {ended}: {}; starting it again",
+            layout.last_log_line()
+        );
         loop {
             tokio::select! {
                 _ = &mut stopped => return layout.remove_run_files(),

@@ -5,9 +5,8 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -18,11 +17,13 @@ use crate::runtime::containerd::probe::{search_path, which};
 
 /// How long a server gets to end when asked.
 const END: Duration = Duration::from_secs(10);
+/// How often an adopted server is looked at; a child's end is told by the kernel.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A server that runs.
 #[derive(Debug)]
 pub(super) struct Server {
-    pidfd: AsyncFd<OwnedFd>,
+    pidfd: OwnedFd,
     /// Set when this podling started it, so that it is reaped.
     child: Option<Child>,
 }
@@ -86,8 +87,7 @@ impl Server {
     fn new(layout: &Layout, pid: i32, child: Option<Child>) -> Result<Self, EmbeddedError> {
         let failed = |e| EmbeddedError::io("watch the server at", &layout.socket, e);
         let pid = Pid::from_raw(pid).ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
-        let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
-        let pidfd = AsyncFd::with_interest(pidfd, Interest::READABLE).map_err(failed)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
         fs::write(&layout.pid_file, format!("{}\n", pid.as_raw_nonzero()))
             .map_err(|e| EmbeddedError::io("write", &layout.pid_file, e))?;
         Ok(Self { pidfd, child })
@@ -101,9 +101,9 @@ impl Server {
                 Err(e) => format!("an unknown status ({e})"),
             },
             None => {
-                // Readable when the process has ended; an error means that it cannot be watched, which
-                // for the supervisor is the same.
-                let _ = self.pidfd.readable().await;
+                while !ended(&self.pidfd) {
+                    tokio::time::sleep(LOOK).await;
+                }
                 "an unknown status (it was started by an earlier podling)".to_owned()
             }
         }
@@ -112,7 +112,7 @@ impl Server {
     /// Asks it to end, and makes it after a while.
     pub(super) async fn end(mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            if pidfd_send_signal(self.pidfd.get_ref(), signal).is_err() {
+            if pidfd_send_signal(&self.pidfd, signal).is_err() {
                 break;
             }
             if tokio::time::timeout(END, self.wait()).await.is_ok() {
@@ -120,4 +120,10 @@ impl Server {
             }
         }
     }
+}
+
+/// True when the process has ended; its descriptor is readable from then on.
+fn ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }

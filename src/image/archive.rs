@@ -1,0 +1,188 @@
+//! Import: an archive or a layout directory becomes images in containerd.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::assemble::{Assembled, assemble};
+use super::ingest::ingest;
+use super::reader::ReadError;
+use super::reference::InvalidImageName;
+use super::unpack::unpack;
+use crate::runtime::containerd::images::ImageRecord;
+use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
+
+/// On the record of every image that podling imported.
+const IMPORTED_LABEL: &str = "podling.dev/imported";
+
+/// Why an archive was not imported. Each names the archive.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// It cannot be opened or read.
+    #[error("cannot read {path}: {source}")]
+    Open {
+        /// The archive.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{path} is not an image archive: it has neither index.json (OCI layout) nor manifest.json (docker \
+         save); write one with `docker save`, `podman save`, `skopeo copy` or `ctr image export`"
+    )]
+    NotAnImage {
+        /// The archive.
+        path: PathBuf,
+    },
+    /// It breaks off, or its parts do not fit together.
+    #[error("{path} is damaged: {what}; copy or export it again")]
+    Damaged {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// It has no build for this host.
+    #[error("{path} has no build of {image} for {want}: it has {have}")]
+    Platform {
+        /// The archive.
+        path: PathBuf,
+        /// The image.
+        image: String,
+        /// This host.
+        want: String,
+        /// What is there.
+        have: String,
+    },
+    /// Its name is not one that an image can have.
+    #[error("{path}: {source}; name the image when exporting it, or rename the file")]
+    Name {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong with the name.
+        source: InvalidImageName,
+    },
+    /// containerd failed.
+    #[error("cannot import {path}: {source}")]
+    Runtime {
+        /// The archive.
+        path: PathBuf,
+        /// What failed.
+        source: RuntimeError,
+    },
+}
+
+impl ImportError {
+    /// The kind of failure; decides whether to try again without the archive having changed.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Runtime { source, .. } => source.class(),
+            Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorClass::NotFound,
+            Self::Open { .. } => ErrorClass::Other,
+            _ => ErrorClass::InvalidArgument,
+        }
+    }
+
+    pub(super) fn runtime(path: &Path, source: RuntimeError) -> Self {
+        Self::Runtime { path: path.to_owned(), source }
+    }
+
+    pub(super) fn from_read(path: &Path, e: ReadError) -> Self {
+        let path = path.to_owned();
+        match e {
+            ReadError::Open(source) => Self::Open { path, source },
+            ReadError::NotTar => Self::NotAnImage { path },
+            ReadError::Damaged(what) => Self::Damaged { path, what },
+        }
+    }
+}
+
+/// Imports an OCI layout (tar file or directory) or a `docker save` archive, plain or compressed with
+/// gzip or zstd, and unpacks what runs on this host. Returns the full names of the images. Names that
+/// existed point at the new images from then on; running containers keep what they have.
+pub async fn import_path(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+    let failed = |e| ImportError::runtime(path, e);
+    client.ensure_namespace().await.map_err(failed)?;
+    let lease = client.lease("import").await.map_err(failed)?;
+    let names = import_held(lease.client(), path).await;
+    // Also after a failure: the blobs of half an import go at once.
+    if let Err(e) = lease.release().await {
+        tracing::debug!("{e}; it ends by itself within an hour");
+    }
+    names
+}
+
+async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+    let failed = |e| ImportError::runtime(path, e);
+    let ingested = ingest(client, path).await?;
+    let mut names = Vec::new();
+    for image in assemble(client, path, &ingested).await? {
+        link(client, &image).await.map_err(failed)?;
+        unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
+            if e.class() == ErrorClass::InvalidArgument {
+                return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
+            }
+            ImportError::runtime(path, e)
+        })?;
+        // Last, so that a name never points at half an image.
+        let record = ImageRecord {
+            name: image.name.name(),
+            labels: BTreeMap::from([(IMPORTED_LABEL.to_owned(), "true".to_owned())]),
+            media_type: image.target.media_type,
+            digest: image.target.digest,
+            size: image.target.size,
+        };
+        client.put_image_record(&record).await.map_err(failed)?;
+        tracing::info!(image = record.name, archive = %path.display(), "imported");
+        names.push(record.name);
+    }
+    Ok(names)
+}
+
+/// Sets the labels by which the garbage collector goes from an index to the manifest and on to
+/// configuration and layers.
+async fn link(client: &Containerd, image: &Assembled) -> Result<(), RuntimeError> {
+    for (parent, child) in image.path.windows(2).map(|w| (&w[0], &w[1])) {
+        let label = ("containerd.io/gc.ref.content.m.0".to_owned(), child.clone());
+        client.label_blob(parent, HashMap::from([label])).await?;
+    }
+    let mut labels: HashMap<String, String> = image
+        .manifest
+        .layers
+        .iter()
+        .enumerate()
+        .map(|(n, layer)| (format!("containerd.io/gc.ref.content.l.{n}"), layer.digest.clone()))
+        .collect();
+    labels.insert("containerd.io/gc.ref.content.config".to_owned(), image.config_digest.clone());
+    client.label_blob(&image.manifest_digest, labels).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_import_names_the_archive_and_the_way_out() {
+        let path = PathBuf::from("/img/a.tar");
+        let text = |e: ImportError| e.to_string();
+        assert!(
+            text(ImportError::from_read(&path, ReadError::NotTar))
+                .starts_with("/img/a.tar is not an image archive: it has neither index.json")
+        );
+        let damaged = ImportError::from_read(&path, ReadError::Damaged("x: 3 of 9 bytes are missing".into()));
+        assert_eq!(
+            text(damaged),
+            "/img/a.tar is damaged: x: 3 of 9 bytes are missing; copy or export it again"
+        );
+        let open = ImportError::from_read(&path, ReadError::Open(io::ErrorKind::NotFound.into()));
+        assert_eq!(open.class(), ErrorClass::NotFound);
+        assert!(text(open).starts_with("cannot read /img/a.tar: "));
+        let name = super::super::ImageRef::parse("Bad").unwrap_err();
+        assert_eq!(
+            text(ImportError::Name { path, source: name }),
+            "/img/a.tar: invalid image name \"Bad\": a repository name must be lowercase; name the image when \
+             exporting it, or rename the file"
+        );
+    }
+}

@@ -1,0 +1,296 @@
+//! Finds the images in what an archive held: which names, which build for this host, which blobs.
+
+use std::path::Path;
+
+use super::archive::ImportError;
+use super::documents::{
+    DOCUMENT_MAX, Descriptor, DockerImage, Index, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Platform,
+    digest_of, parse_config,
+};
+use super::ingest::Ingested;
+use super::platform;
+use super::reference::ImageRef;
+use crate::runtime::containerd::Containerd;
+
+/// An index in an index in an index is more than any tool writes.
+const INDEX_DEPTH: usize = 3;
+
+/// One image of an archive, complete in containerd's content store.
+#[derive(Debug)]
+pub(super) struct Assembled {
+    pub(super) name: ImageRef,
+    /// What the name will point at: the manifest, or the index that leads to it.
+    pub(super) target: Descriptor,
+    /// Digests from the target to the manifest, both included.
+    pub(super) path: Vec<String>,
+    pub(super) manifest_digest: String,
+    pub(super) manifest: Manifest,
+    pub(super) config_digest: String,
+    pub(super) diff_ids: Vec<String>,
+}
+
+/// All images of the archive at `path`.
+pub(super) async fn assemble(
+    client: &Containerd,
+    path: &Path,
+    ingested: &Ingested,
+) -> Result<Vec<Assembled>, ImportError> {
+    let assembler = Assembler { client, path, ingested };
+    let docker: Option<Vec<DockerImage>> = assembler.document("manifest.json")?;
+    let index: Option<Index> = assembler.document("index.json")?;
+    // Newer docker writes both; the index may then lack the names.
+    match (index, docker) {
+        (Some(index), None) => assembler.oci(index).await,
+        (Some(index), Some(_)) if index.manifests.iter().any(|d| stated_name(d).is_some()) => {
+            assembler.oci(index).await
+        }
+        (_, Some(images)) => assembler.docker(images).await,
+        (None, None) => Err(ImportError::NotAnImage { path: path.to_owned() }),
+    }
+}
+
+struct Assembler<'a> {
+    client: &'a Containerd,
+    path: &'a Path,
+    ingested: &'a Ingested,
+}
+
+impl Assembler<'_> {
+    async fn oci(&self, index: Index) -> Result<Vec<Assembled>, ImportError> {
+        if index.manifests.is_empty() {
+            return Err(self.damaged("index.json lists no image"));
+        }
+        let mut by_name: Vec<(ImageRef, Vec<Descriptor>)> = Vec::new();
+        for descriptor in index.manifests {
+            let name = self.name_of(&descriptor)?;
+            match by_name.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, builds)) => builds.push(descriptor),
+                None => by_name.push((name, vec![descriptor])),
+            }
+        }
+        let mut images = Vec::new();
+        for (name, builds) in by_name {
+            images.push(self.from_builds(name, builds).await?);
+        }
+        Ok(images)
+    }
+
+    /// Follows the best of `builds` down to its manifest.
+    async fn from_builds(&self, name: ImageRef, builds: Vec<Descriptor>) -> Result<Assembled, ImportError> {
+        let host = platform::host_architecture();
+        let mut at = self.choose(&name, &builds)?.clone();
+        let target = Descriptor { platform: None, annotations: None, ..at.clone() };
+        let mut path = vec![at.digest.clone()];
+        for _ in 0..INDEX_DEPTH {
+            if at.is_manifest() {
+                break;
+            }
+            let data = self.json(&at.digest, &name).await?;
+            // A descriptor without media type is what its content is.
+            let Ok(index) = serde_json::from_slice::<Index>(&data) else { break };
+            if index.manifests.is_empty() && !at.is_index() {
+                break;
+            }
+            at = self.choose(&name, &index.manifests)?.clone();
+            path.push(at.digest.clone());
+        }
+        let data = self.json(&at.digest, &name).await?;
+        let manifest: Manifest = serde_json::from_slice(&data)
+            .map_err(|e| self.damaged(format!("manifest {}: {e}", at.digest)))?;
+        let config = self.json(&manifest.config.digest, &name).await?;
+        let diff_ids = self.check_config(&name, &config, &manifest, host)?;
+        for layer in &manifest.layers {
+            self.expect_blob(&layer.digest, &name).await?;
+        }
+        let (manifest_digest, config_digest) = (at.digest, manifest.config.digest.clone());
+        let target = self.with_media_type(target, &manifest, path.len() == 1);
+        Ok(Assembled { name, target, path, manifest_digest, manifest, config_digest, diff_ids })
+    }
+
+    /// Images of a `docker save` archive have no manifest of the kind containerd needs; it is built.
+    async fn docker(&self, listed: Vec<DockerImage>) -> Result<Vec<Assembled>, ImportError> {
+        if listed.is_empty() {
+            return Err(self.damaged("manifest.json lists no image"));
+        }
+        let mut images = Vec::new();
+        for image in listed {
+            let names = self.docker_names(&image)?;
+            let (config_digest, config) = self.docker_config(&image, &names[0]).await?;
+            let mut layers = Vec::new();
+            for layer in &image.layers {
+                let stored =
+                    self.ingested.blob(layer).ok_or_else(|| self.damaged(format!("{layer} is missing")))?;
+                layers.push(Descriptor {
+                    media_type: format!("{OCI_LAYER}{}", stored.compression.suffix()),
+                    digest: stored.digest.clone(),
+                    size: stored.size,
+                    ..Default::default()
+                });
+            }
+            let config_descriptor = Descriptor {
+                media_type: OCI_CONFIG.to_owned(),
+                digest: config_digest.clone(),
+                size: config.len() as u64,
+                ..Default::default()
+            };
+            let media_type = OCI_MANIFEST.to_owned();
+            let manifest = Manifest { schema_version: 2, media_type, config: config_descriptor, layers };
+            let host = platform::host_architecture();
+            let diff_ids = self.check_config(&names[0], &config, &manifest, host)?;
+            let data = serde_json::to_vec(&manifest).map_err(|e| self.damaged(e))?;
+            let digest = digest_of(&data);
+            let store = self.client.write_blob(&digest, &data).await;
+            store.map_err(|e| ImportError::runtime(self.path, e))?;
+            for name in names {
+                images.push(Assembled {
+                    name,
+                    target: Descriptor {
+                        media_type: OCI_MANIFEST.to_owned(),
+                        digest: digest.clone(),
+                        size: data.len() as u64,
+                        ..Default::default()
+                    },
+                    path: vec![digest.clone()],
+                    manifest_digest: digest.clone(),
+                    manifest: manifest.clone(),
+                    config_digest: config_digest.clone(),
+                    diff_ids: diff_ids.clone(),
+                });
+            }
+        }
+        Ok(images)
+    }
+
+    /// The configuration of a docker image, which older docker keeps beside and newer among the blobs.
+    async fn docker_config(
+        &self,
+        image: &DockerImage,
+        name: &ImageRef,
+    ) -> Result<(String, Vec<u8>), ImportError> {
+        if let Some(data) = self.ingested.document(&image.config) {
+            let digest = digest_of(data);
+            let store = self.client.write_blob(&digest, data).await;
+            store.map_err(|e| ImportError::runtime(self.path, e))?;
+            return Ok((digest, data.to_vec()));
+        }
+        let stored = self.ingested.blob(&image.config);
+        let stored = stored.ok_or_else(|| self.damaged(format!("{} is missing", image.config)))?;
+        Ok((stored.digest.clone(), self.json(&stored.digest, name).await?))
+    }
+
+    fn docker_names(&self, image: &DockerImage) -> Result<Vec<ImageRef>, ImportError> {
+        let tags = image.repo_tags.iter().flatten();
+        let names: Result<Vec<_>, _> = tags.map(|tag| self.parse_name(tag)).collect();
+        let names = names?;
+        if names.is_empty() { Ok(vec![self.parse_name(&self.stem())?]) } else { Ok(names) }
+    }
+
+    /// Checks that the image is for this host and that layers and configuration agree.
+    fn check_config(
+        &self,
+        name: &ImageRef,
+        data: &[u8],
+        manifest: &Manifest,
+        host: &str,
+    ) -> Result<Vec<String>, ImportError> {
+        let config = parse_config(data)
+            .map_err(|e| self.damaged(format!("configuration {}: {e}", manifest.config.digest)))?;
+        let built_for = Descriptor {
+            platform: Some(Platform {
+                os: config.os().to_string(),
+                architecture: config.architecture().to_string(),
+                variant: config.variant().clone(),
+            }),
+            ..Default::default()
+        };
+        self.choose(name, std::slice::from_ref(&built_for)).map(|_| host)?;
+        let diff_ids = config.rootfs().diff_ids().clone();
+        if diff_ids.len() != manifest.layers.len() {
+            return Err(self.damaged(format!(
+                "{name} has {} layers but its configuration lists {}",
+                manifest.layers.len(),
+                diff_ids.len()
+            )));
+        }
+        Ok(diff_ids)
+    }
+
+    fn choose<'d>(&self, name: &ImageRef, builds: &'d [Descriptor]) -> Result<&'d Descriptor, ImportError> {
+        let host = platform::host_architecture();
+        platform::choose(builds, host).ok_or_else(|| ImportError::Platform {
+            path: self.path.to_owned(),
+            image: name.to_string(),
+            want: format!("linux/{host}"),
+            have: platform::names(builds),
+        })
+    }
+
+    /// A target must have a media type for containerd to follow it.
+    fn with_media_type(&self, mut target: Descriptor, manifest: &Manifest, is_manifest: bool) -> Descriptor {
+        if target.media_type.is_empty() {
+            target.media_type = match is_manifest {
+                true if manifest.media_type.is_empty() => OCI_MANIFEST.to_owned(),
+                true => manifest.media_type.clone(),
+                false => super::documents::OCI_INDEX.to_owned(),
+            };
+        }
+        target
+    }
+
+    fn name_of(&self, descriptor: &Descriptor) -> Result<ImageRef, ImportError> {
+        match stated_name(descriptor) {
+            // By the specification this is a tag; by custom it is often a whole name.
+            Some(name) if !name.contains(['/', ':', '@']) => {
+                self.parse_name(&format!("{}:{name}", self.stem()))
+            }
+            Some(name) => self.parse_name(name),
+            None => self.parse_name(&self.stem()),
+        }
+    }
+
+    fn parse_name(&self, name: &str) -> Result<ImageRef, ImportError> {
+        ImageRef::parse(name).map_err(|source| ImportError::Name { path: self.path.to_owned(), source })
+    }
+
+    /// The file's name without its endings: the name of an image that has no other.
+    fn stem(&self) -> String {
+        let name = self.path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let known = [".gz", ".zst", ".tgz", ".tar", ".oci", ".docker"];
+        let mut stem = name.as_str();
+        while let Some(shorter) = known.iter().find_map(|end| stem.strip_suffix(end)) {
+            stem = shorter;
+        }
+        stem.to_owned()
+    }
+
+    fn document<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ImportError> {
+        let Some(data) = self.ingested.document(name) else { return Ok(None) };
+        serde_json::from_slice(data).map(Some).map_err(|e| self.damaged(format!("{name}: {e}")))
+    }
+
+    async fn json(&self, digest: &str, name: &ImageRef) -> Result<Vec<u8>, ImportError> {
+        let data = self.client.read_blob(digest, DOCUMENT_MAX).await;
+        let data = data.map_err(|e| ImportError::runtime(self.path, e))?;
+        data.ok_or_else(|| self.damaged(format!("blob {digest} of {name} is missing")))
+    }
+
+    async fn expect_blob(&self, digest: &str, name: &ImageRef) -> Result<(), ImportError> {
+        let size = self.client.blob_size(digest).await.map_err(|e| ImportError::runtime(self.path, e))?;
+        match size {
+            Some(_) => Ok(()),
+            None => Err(self.damaged(format!("blob {digest} of {name} is missing"))),
+        }
+    }
+
+    fn damaged(&self, what: impl ToString) -> ImportError {
+        ImportError::Damaged { path: self.path.to_owned(), what: what.to_string() }
+    }
+}
+
+/// The name that an index gives an image.
+fn stated_name(descriptor: &Descriptor) -> Option<&str> {
+    descriptor
+        .annotation("io.containerd.image.name")
+        .or_else(|| descriptor.annotation("org.opencontainers.image.ref.name"))
+        .filter(|name| !name.is_empty())
+}

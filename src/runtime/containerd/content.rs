@@ -1,0 +1,193 @@
+//! The content store: blobs by digest.
+
+use std::collections::HashMap;
+
+use containerd_client::services::v1::content_client::ContentClient;
+use containerd_client::services::v1::{
+    Info, InfoRequest, ReadContentRequest, UpdateRequest, WriteAction, WriteContentRequest,
+    WriteContentResponse,
+};
+use prost_types::FieldMask;
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Response, Streaming};
+
+use super::Containerd;
+use super::client::{DEADLINE, DEADLINE_RUNTIME, Lane};
+use super::error::RuntimeError;
+
+const WRITE: &str = "write blob";
+
+impl Containerd {
+    fn content_client(&self) -> ContentClient<Channel> {
+        ContentClient::new(self.channel())
+    }
+
+    /// The size of blob `digest` in bytes, if it is there.
+    pub(crate) async fn blob_size(&self, digest: &str) -> Result<Option<u64>, RuntimeError> {
+        let mut client = self.content_client();
+        let request = self.request(InfoRequest { digest: digest.to_owned() });
+        match self.call("look for blob", digest, DEADLINE, Lane::Store, client.info(request)).await {
+            Ok(answer) => Ok(Some(answer.info.map_or(0, |i| u64::try_from(i.size).unwrap_or(0)))),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Reads all of blob `digest`, none if it is not there. Refuses one of more than `max` bytes.
+    pub(crate) async fn read_blob(&self, digest: &str, max: u64) -> Result<Option<Vec<u8>>, RuntimeError> {
+        let operation = "read blob";
+        let Some(size) = self.blob_size(digest).await? else { return Ok(None) };
+        if size > max {
+            let message = format!("it is {size} bytes long, more than the {max} allowed for a JSON document");
+            return Err(RuntimeError::local(operation, digest, message));
+        }
+        let read = async {
+            let mut client = self.content_client();
+            let request = self.request(ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 });
+            let mut stream = client.read(request).await?.into_inner();
+            let mut data = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+            while let Some(part) = stream.message().await? {
+                data.extend_from_slice(&part.data);
+            }
+            Ok(Response::new(data))
+        };
+        match self.call(operation, digest, DEADLINE, Lane::Store, read).await {
+            Ok(data) => Ok(Some(data)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Sets labels of blob `digest`; its other labels stay.
+    pub(crate) async fn label_blob(
+        &self,
+        digest: &str,
+        labels: HashMap<String, String>,
+    ) -> Result<(), RuntimeError> {
+        let paths = labels.keys().map(|k| format!("labels.{k}")).collect();
+        let info = Info { digest: digest.to_owned(), labels, ..Default::default() };
+        let mut client = self.content_client();
+        let request =
+            self.request(UpdateRequest { info: Some(info), update_mask: Some(FieldMask { paths }) });
+        self.call("label blob", digest, DEADLINE, Lane::Store, client.update(request)).await?;
+        Ok(())
+    }
+
+    /// Writes a small blob whole.
+    pub(crate) async fn write_blob(&self, digest: &str, data: &[u8]) -> Result<(), RuntimeError> {
+        let writer = self.blob_writer(data.len() as u64, Some(digest)).await?;
+        let Some(mut writer) = writer else { return Ok(()) };
+        writer.write(data.to_vec()).await?;
+        writer.commit(digest).await
+    }
+
+    /// Opens a writer for a blob of `size` bytes. None when `expected` is there already; it is then held
+    /// by the client's lease as well.
+    pub(crate) async fn blob_writer(
+        &self,
+        size: u64,
+        expected: Option<&str>,
+    ) -> Result<Option<BlobWriter>, RuntimeError> {
+        let reference = format!("podling-{}", uuid::Uuid::new_v4().simple());
+        let (requests, receiver) = mpsc::channel(2);
+        let open = WriteContentRequest {
+            action: WriteAction::Stat.into(),
+            r#ref: reference.clone(),
+            total: size as i64,
+            expected: expected.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        let id = expected.unwrap_or(&reference).to_owned();
+        // Queued before the call: containerd answers nothing, headers included, until it has a request.
+        requests.send(open).await.map_err(|e| RuntimeError::local(WRITE, &id, e))?;
+        let start = async {
+            let mut client = self.content_client();
+            let request = self.request(ReceiverStream::new(receiver));
+            let mut answers = client.write(request).await?.into_inner();
+            let first = answers.message().await?;
+            Ok(Response::new((answers, first)))
+        };
+        match self.call(WRITE, &id, DEADLINE, Lane::Store, start).await {
+            Ok((answers, first)) => {
+                let offset = first.map_or(0, |f| u64::try_from(f.offset).unwrap_or(0));
+                Ok(Some(BlobWriter {
+                    client: self.clone(),
+                    id,
+                    reference,
+                    requests,
+                    answers,
+                    written: 0,
+                    present: offset,
+                    size,
+                }))
+            }
+            Err(e) if e.is_already_exists() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// One blob on its way into the store.
+pub(crate) struct BlobWriter {
+    client: Containerd,
+    id: String,
+    reference: String,
+    requests: mpsc::Sender<WriteContentRequest>,
+    answers: Streaming<WriteContentResponse>,
+    written: u64,
+    /// Bytes that containerd had before the first write: all of them when another namespace has the
+    /// blob, else none, since no reference is used twice.
+    present: u64,
+    size: u64,
+}
+
+impl BlobWriter {
+    /// Appends `data`, at most a few MiB: containerd takes messages of up to 16 MiB.
+    pub(crate) async fn write(&mut self, data: Vec<u8>) -> Result<(), RuntimeError> {
+        let offset = self.written;
+        self.written += data.len() as u64;
+        if self.written <= self.present {
+            return Ok(());
+        }
+        let request = WriteContentRequest {
+            action: WriteAction::Write.into(),
+            r#ref: self.reference.clone(),
+            total: self.size as i64,
+            offset: offset as i64,
+            data,
+            ..Default::default()
+        };
+        self.exchange(request).await
+    }
+
+    /// Ends the blob. containerd computes its digest and refuses any other than `digest`.
+    pub(crate) async fn commit(mut self, digest: &str) -> Result<(), RuntimeError> {
+        self.id = digest.to_owned();
+        let request = WriteContentRequest {
+            action: WriteAction::Commit.into(),
+            r#ref: self.reference.clone(),
+            total: self.written as i64,
+            expected: digest.to_owned(),
+            offset: self.written as i64,
+            ..Default::default()
+        };
+        match self.exchange(request).await {
+            Err(e) if e.is_already_exists() => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn exchange(&mut self, request: WriteContentRequest) -> Result<(), RuntimeError> {
+        let exchange = async {
+            // When the stream has ended on containerd's side its status tells why, not the send.
+            let _ = self.requests.send(request).await;
+            match self.answers.message().await? {
+                Some(_) => Ok(Response::new(())),
+                None => Err(tonic::Status::aborted("containerd ended the write early")),
+            }
+        };
+        self.client.call(WRITE, &self.id, DEADLINE_RUNTIME, Lane::Store, exchange).await
+    }
+}

@@ -1,0 +1,373 @@
+//! Processes run inside a running container, their input and output through FIFOs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use containerd_client::services::v1::{
+    CloseIoRequest, DeleteProcessRequest, ExecProcessRequest, KillRequest, ResizePtyRequest, StartRequest,
+};
+use oci_spec::runtime::{Process, Spec};
+use prost_types::Any;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::net::unix::pipe;
+
+use super::Containerd;
+use super::client::{DEADLINE, DEADLINE_RUNTIME, Lane};
+use super::error::RuntimeError;
+
+const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
+/// How long to wait for the shim to open its end of the input.
+const STDIN_OPEN: Duration = Duration::from_secs(5);
+const SIGKILL: u32 = 9;
+
+/// A process to run in a container.
+#[derive(Clone, Debug)]
+pub struct ExecRequest {
+    /// The process: arguments, environment, user, capabilities.
+    pub process: Process,
+    /// Give it an input; else it reads `/dev/null`.
+    pub stdin: bool,
+    /// Give it a terminal; its errors then come with its output.
+    pub terminal: bool,
+    /// First size of the terminal: columns, rows.
+    pub size: Option<(u16, u16)>,
+}
+
+impl ExecRequest {
+    /// `args` run as the container's own process runs: its environment, user, directory, capabilities.
+    /// None for a spec without a process.
+    pub fn like_container(spec: &Spec, args: Vec<String>, stdin: bool, terminal: bool) -> Option<Self> {
+        let mut process = spec.process().clone()?;
+        process.set_args(Some(args));
+        process.set_terminal(Some(terminal));
+        process.set_console_size(None);
+        Some(Self { process, stdin, terminal, size: None })
+    }
+}
+
+/// A process that was started in a container. Dropping it kills the process, if it still runs, deletes
+/// it from containerd and removes the FIFOs; so keep it until the output is read.
+#[derive(Debug)]
+pub struct ExecSession {
+    /// The input, when asked for. Dropping it is end of input.
+    pub stdin: Option<ExecStdin>,
+    /// The output. It ends when every process that holds it has ended, which can be long after
+    /// [`ExecSession::wait`] returns when the process left children behind.
+    pub stdout: Option<pipe::Receiver>,
+    /// The errors; none on a terminal.
+    pub stderr: Option<pipe::Receiver>,
+    remote: Arc<Remote>,
+    fifos: Option<TempDir>,
+}
+
+/// What a short command printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// Its exit code.
+    pub code: u32,
+    /// Its output, up to the limit.
+    pub stdout: Vec<u8>,
+    /// Its errors, up to the limit.
+    pub stderr: Vec<u8>,
+}
+
+/// The names by which containerd knows an exec process.
+#[derive(Debug)]
+struct Remote {
+    client: Containerd,
+    id: String,
+    exec_id: String,
+    exited: AtomicBool,
+}
+
+impl Containerd {
+    /// Runs a process in the running container `id`.
+    pub async fn exec(&self, id: &str, request: &ExecRequest) -> Result<ExecSession, RuntimeError> {
+        let local = |e: io::Error| RuntimeError::from_io("make FIFOs for exec in container", id, &e);
+        let fifos = tempfile::Builder::new().prefix("podling-exec-").tempdir().map_err(local)?;
+        let stdin = request.stdin.then(|| fifo(fifos.path(), "stdin")).transpose().map_err(local)?;
+        let stdout = fifo(fifos.path(), "stdout").map_err(local)?;
+        let stderr = (!request.terminal).then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;
+        // Opened before the shim writes, so that nothing is lost, and read only after the start has
+        // returned: a FIFO that nobody has opened for writing yet would read as ended.
+        let open = |path: &Path| pipe::OpenOptions::new().open_receiver(path);
+        let mut session = ExecSession {
+            stdin: None,
+            stdout: Some(open(&stdout).map_err(local)?),
+            stderr: stderr.as_deref().map(open).transpose().map_err(local)?,
+            remote: Arc::new(Remote {
+                client: self.clone(),
+                id: id.to_owned(),
+                exec_id: format!("exec-{}", uuid::Uuid::new_v4().simple()),
+                // Nothing to kill until it was started.
+                exited: AtomicBool::new(true),
+            }),
+            fifos: Some(fifos),
+        };
+        let text = |p: &Path| p.to_string_lossy().into_owned();
+        session
+            .remote
+            .add(ExecProcessRequest {
+                stdin: stdin.as_deref().map(text).unwrap_or_default(),
+                stdout: text(&stdout),
+                stderr: stderr.as_deref().map(text).unwrap_or_default(),
+                terminal: request.terminal,
+                ..session.remote.spec(request)?
+            })
+            .await?;
+        session.remote.exited.store(false, Ordering::Relaxed);
+        session.remote.start().await?;
+        if let Some(path) = stdin {
+            let pipe = open_stdin(&path).await.map_err(local)?;
+            session.stdin = Some(ExecStdin { pipe: Some(pipe), remote: session.remote.clone() });
+        }
+        if let (true, Some((width, height))) = (request.terminal, request.size)
+            && let Err(e) = session.resize(width, height).await
+        {
+            // The process may have ended already; the wrong size harms nobody.
+            tracing::debug!("{e}");
+        }
+        Ok(session)
+    }
+}
+
+impl ExecSession {
+    /// Waits for the end of the process and returns its exit code, 128 + signal when it was killed.
+    pub async fn wait(&self) -> Result<u32, RuntimeError> {
+        let remote = &self.remote;
+        let exit =
+            remote.client.wait_process("wait for exec in container", &remote.id, &remote.exec_id).await?;
+        remote.exited.store(true, Ordering::Relaxed);
+        Ok(exit.code)
+    }
+
+    /// Sends `signal` to the process.
+    pub async fn kill(&self, signal: u32) -> Result<(), RuntimeError> {
+        self.remote.kill(signal).await
+    }
+
+    /// Tells the terminal its new size, in columns and rows.
+    pub async fn resize(&self, width: u16, height: u16) -> Result<(), RuntimeError> {
+        let remote = &self.remote;
+        let mut client = remote.client.tasks_client();
+        let request = remote.client.request(ResizePtyRequest {
+            container_id: remote.id.clone(),
+            exec_id: remote.exec_id.clone(),
+            width: width.into(),
+            height: height.into(),
+        });
+        let call = client.resize_pty(request);
+        remote.call("resize terminal of exec in container", DEADLINE, call).await
+    }
+
+    /// Ends the input.
+    pub async fn close_io(&mut self) -> Result<(), RuntimeError> {
+        if let Some(mut stdin) = self.stdin.take() {
+            // Ours first: while it is open the shim would not see the end.
+            stdin.pipe = None;
+        }
+        self.remote.close_io().await
+    }
+
+    /// Waits for the end and collects up to `limit` bytes each of output and errors; what comes beyond
+    /// is read and dropped, so that the process never blocks. After the end of the process the streams
+    /// get one more second, for children that keep them open.
+    pub async fn output(mut self, limit: usize) -> Result<ExecOutput, RuntimeError> {
+        self.stdin = None;
+        let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
+        let mut read = tokio::spawn(async move { tokio::join!(drain(stdout, limit), drain(stderr, limit)) });
+        let code = match self.wait().await {
+            Ok(code) => code,
+            Err(e) => {
+                read.abort();
+                return Err(e);
+            }
+        };
+        let (stdout, stderr) = match tokio::time::timeout(Duration::from_secs(1), &mut read).await {
+            Ok(Ok(both)) => both,
+            _ => {
+                read.abort();
+                Default::default()
+            }
+        };
+        Ok(ExecOutput { code, stdout, stderr })
+    }
+}
+
+impl Drop for ExecSession {
+    fn drop(&mut self) {
+        // Outside a runtime nothing can be sent; the FIFOs then go with their directory.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (remote, fifos) = (self.remote.clone(), self.fifos.take());
+        runtime.spawn(async move {
+            remote.delete().await;
+            drop(fifos);
+        });
+    }
+}
+
+impl Remote {
+    fn spec(&self, request: &ExecRequest) -> Result<ExecProcessRequest, RuntimeError> {
+        let mut process = request.process.clone();
+        process.set_terminal(Some(request.terminal));
+        let value = serde_json::to_vec(&process)
+            .map_err(|e| RuntimeError::local("exec in container", &self.id, e))?;
+        Ok(ExecProcessRequest {
+            container_id: self.id.clone(),
+            exec_id: self.exec_id.clone(),
+            spec: Some(Any { type_url: PROCESS_TYPE.to_owned(), value }),
+            ..Default::default()
+        })
+    }
+
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        deadline: Duration,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<(), RuntimeError> {
+        self.client.call(operation, &self.id, deadline, Lane::Shim, call).await.map(|_| ())
+    }
+
+    async fn add(&self, message: ExecProcessRequest) -> Result<(), RuntimeError> {
+        let mut client = self.client.tasks_client();
+        let request = self.client.request(message);
+        self.call("exec in container", DEADLINE, client.exec(request)).await
+    }
+
+    async fn start(&self) -> Result<(), RuntimeError> {
+        let mut client = self.client.tasks_client();
+        let request = self
+            .client
+            .request(StartRequest { container_id: self.id.clone(), exec_id: self.exec_id.clone() });
+        self.call("exec in container", DEADLINE_RUNTIME, client.start(request)).await
+    }
+
+    async fn kill(&self, signal: u32) -> Result<(), RuntimeError> {
+        let mut client = self.client.tasks_client();
+        let request = self.client.request(KillRequest {
+            container_id: self.id.clone(),
+            exec_id: self.exec_id.clone(),
+            signal,
+            all: false,
+        });
+        self.call("kill exec in container", DEADLINE, client.kill(request)).await
+    }
+
+    async fn close_io(&self) -> Result<(), RuntimeError> {
+        let mut client = self.client.tasks_client();
+        let request = self.client.request(CloseIoRequest {
+            container_id: self.id.clone(),
+            exec_id: self.exec_id.clone(),
+            stdin: true,
+        });
+        self.call("close input of exec in container", DEADLINE, client.close_io(request)).await
+    }
+
+    /// Ends the process, if need be, and has containerd forget it.
+    async fn delete(&self) {
+        if !self.exited.load(Ordering::Relaxed) && self.kill(SIGKILL).await.is_ok() {
+            let wait = self.client.wait_process("wait for exec in container", &self.id, &self.exec_id);
+            // The deletion below says it if the process did not end.
+            let _ = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        }
+        let mut client = self.client.tasks_client();
+        let request = self
+            .client
+            .request(DeleteProcessRequest { container_id: self.id.clone(), exec_id: self.exec_id.clone() });
+        let call = client.delete_process(request);
+        match self.call("delete exec in container", DEADLINE_RUNTIME, call).await {
+            Err(e) if !e.is_not_found() => tracing::debug!("{e}"),
+            _ => {}
+        }
+    }
+}
+
+/// The input of an exec process. Shutting it down or dropping it is end of input.
+#[derive(Debug)]
+pub struct ExecStdin {
+    pipe: Option<pipe::Sender>,
+    remote: Arc<Remote>,
+}
+
+impl ExecStdin {
+    /// Closes our end; the shim holds another open until it is told.
+    fn close(&mut self) {
+        let (Some(_), Ok(runtime)) = (self.pipe.take(), tokio::runtime::Handle::try_current()) else {
+            return;
+        };
+        let remote = self.remote.clone();
+        runtime.spawn(async move {
+            if let Err(e) = remote.close_io().await {
+                // It has ended by itself.
+                tracing::debug!("{e}");
+            }
+        });
+    }
+
+    fn open(&mut self) -> io::Result<Pin<&mut pipe::Sender>> {
+        self.pipe.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl AsyncWrite for ExecStdin {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.open()?.poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.open()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.close();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for ExecStdin {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn fifo(dir: &Path, name: &str) -> io::Result<PathBuf> {
+    let path = dir.join(name);
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    Ok(path)
+}
+
+/// Opens the writing end. It can be opened only once the shim has the reading end, which it opens in the
+/// background.
+async fn open_stdin(path: &Path) -> io::Result<pipe::Sender> {
+    let deadline = tokio::time::Instant::now() + STDIN_OPEN;
+    loop {
+        match pipe::OpenOptions::new().open_sender(path) {
+            Err(e)
+                if e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())
+                    && tokio::time::Instant::now() < deadline =>
+            {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Reads to the end, keeping the first `limit` bytes. A read error ends it like the end.
+async fn drain(pipe: Option<pipe::Receiver>, limit: usize) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let Some(mut pipe) = pipe else { return kept };
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(n @ 1..) = pipe.read(&mut buffer).await {
+        kept.extend_from_slice(&buffer[..n.min(limit - kept.len())]);
+    }
+    kept
+}

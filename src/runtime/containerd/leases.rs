@@ -1,0 +1,68 @@
+//! Leases: what holds blobs and layers while nothing refers to them yet.
+
+use containerd_client::services::v1::leases_client::LeasesClient;
+use containerd_client::services::v1::{CreateRequest, DeleteRequest};
+
+use super::Containerd;
+use super::client::{DEADLINE, Lane};
+use super::error::RuntimeError;
+
+/// How long a lease outlives a podling that died under it.
+const EXPIRES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+/// A lease. It ends by [`Lease::release`], or with the value, or after an hour.
+#[derive(Debug)]
+pub struct Lease {
+    client: Containerd,
+    id: String,
+    held: bool,
+}
+
+impl Containerd {
+    /// Takes out a lease for `purpose`, a short word that goes into its id.
+    pub async fn lease(&self, purpose: &str) -> Result<Lease, RuntimeError> {
+        let id = format!("podling-{purpose}-{}", uuid::Uuid::new_v4().simple());
+        // The wall clock, because containerd compares with it. A clock that jumps ahead meanwhile can
+        // only end the lease early, which shows as a missing blob and a repeated import.
+        let expires = (jiff::Timestamp::now() + EXPIRES).to_string();
+        let labels = [("containerd.io/gc.expire".to_owned(), expires)].into();
+        let mut client = LeasesClient::new(self.channel());
+        let request = self.request(CreateRequest { id: id.clone(), labels });
+        self.call("create lease", &id, DEADLINE, Lane::Store, client.create(request)).await?;
+        Ok(Lease { client: self.under_lease(&id)?, id, held: true })
+    }
+}
+
+impl Lease {
+    /// A client whose every call is held by this lease.
+    pub fn client(&self) -> &Containerd {
+        &self.client
+    }
+
+    /// Ends the lease. What nothing refers to by now goes with the next garbage collection.
+    pub async fn release(mut self) -> Result<(), RuntimeError> {
+        self.held = false;
+        delete(&self.client, &self.id).await
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let (true, Ok(runtime)) = (self.held, tokio::runtime::Handle::try_current()) else { return };
+        let (client, id) = (self.client.clone(), std::mem::take(&mut self.id));
+        runtime.spawn(async move {
+            if let Err(e) = delete(&client, &id).await {
+                tracing::debug!("{e}; it ends by itself within an hour");
+            }
+        });
+    }
+}
+
+async fn delete(client: &Containerd, id: &str) -> Result<(), RuntimeError> {
+    let mut leases = LeasesClient::new(client.channel());
+    let request = client.request(DeleteRequest { id: id.to_owned(), sync: false });
+    match client.call("delete lease", id, DEADLINE, Lane::Store, leases.delete(request)).await {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}

@@ -3,7 +3,53 @@
 //! This folder does no IO and knows nothing of containerd. It owns the kubelet's YAML dialect, the
 //! table of fields podling honours, the API defaults, validation, and the hashes that decide what an
 //! edit touches. The daemon's file source and `podling check` call the same [`read`].
+//!
+//! The way of a document: `dialect` makes a tree whose values know their places, `documents` sorts out
+//! kinds, `decode` and `strict` check types and names by the table in `fields`, `defaults` fills in,
+//! `validate` applies the API's rules, `support` says what podling does not honour.
 
+mod decode;
+mod defaults;
+mod dialect;
+mod documents;
+mod fields;
+mod hash;
+mod node;
 mod objects;
+mod positions;
+mod quantity;
+mod strict;
+mod support;
+mod support_doc;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 pub use objects::*;
+pub use quantity::{parse_nano, parse_units};
+pub use support_doc::support_table_markdown;
+
+/// Reads a manifest file: one [`Document`] for each YAML document with content, an item of a `List`
+/// counting as one. Never fails and never panics: what is wrong is a diagnostic in its document. A
+/// syntax error is a document of its own (kind "") behind those that were read before it. A file
+/// without content, or with comments only, gives no document.
+pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
+    let dialect::Stream { documents, error } = dialect::parse(bytes);
+    let mut documents = documents::read_all(documents, opts);
+    documents.extend(error.map(|error| Document {
+        line: error.mark.line,
+        kind: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        diagnostics: vec![Diagnostic {
+            severity: Severity::Error,
+            code: Code::Syntax,
+            path: String::new(),
+            line: error.mark.line,
+            column: error.mark.column,
+            text: error.text,
+        }],
+        pod: None,
+    }));
+    documents
+}

@@ -3,89 +3,53 @@
 //! This folder does no IO and knows nothing of containerd. It owns the kubelet's YAML dialect, the
 //! table of fields podling honours, the API defaults, validation, and the hashes that decide what an
 //! edit touches. The daemon's file source and `podling check` call the same [`read`].
+//!
+//! The way of a document: `dialect` makes a tree whose values know their places, `documents` sorts out
+//! kinds, `decode` and `strict` check types and names by the table in `fields`, `defaults` fills in,
+//! `validate` applies the API's rules, `support` says what podling does not honour.
 
+mod decode;
+mod defaults;
+mod dialect;
+mod documents;
+mod fields;
+mod hash;
+mod node;
 mod objects;
+mod positions;
+mod quantity;
+mod strict;
+mod support;
+mod support_doc;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 pub use objects::*;
+pub use quantity::{parse_nano, parse_units};
+pub use support_doc::support_table_markdown;
 
-/// TEMP stand-in.
-pub fn read(bytes: &[u8], options: &ReadOptions) -> Vec<Document> {
-    use sha2::{Digest, Sha256};
-    let text = String::from_utf8_lossy(bytes);
-    let mut documents = Vec::new();
-    let mut line = 1u32;
-    let mut start = 1u32;
-    let mut chunk = String::new();
-    let mut chunks = Vec::new();
-    for l in text.lines() {
-        if l == "---" {
-            chunks.push((start, std::mem::take(&mut chunk)));
-            start = line + 1;
-        } else {
-            chunk.push_str(l);
-            chunk.push('\n');
-        }
-        line += 1;
-    }
-    chunks.push((start, chunk));
-    for (line, chunk) in chunks {
-        if chunk.lines().all(|l| l.trim().is_empty() || l.trim_start().starts_with('#')) {
-            continue;
-        }
-        let mut document = Document {
-            line,
-            kind: String::new(),
-            namespace: String::new(),
-            name: String::new(),
-            diagnostics: Vec::new(),
-            pod: None,
-        };
-        let fail = |text: String| Diagnostic {
+/// Reads a manifest file: one [`Document`] for each YAML document with content, an item of a `List`
+/// counting as one. Never fails and never panics: what is wrong is a diagnostic in its document. A
+/// syntax error is a document of its own (kind "") behind those that were read before it. A file
+/// without content, or with comments only, gives no document.
+pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
+    let dialect::Stream { documents, error } = dialect::parse(bytes);
+    let mut documents = documents::read_all(documents, opts);
+    documents.extend(error.map(|error| Document {
+        line: error.mark.line,
+        kind: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        diagnostics: vec![Diagnostic {
             severity: Severity::Error,
+            code: Code::Syntax,
             path: String::new(),
-            line,
-            column: 1,
-            text,
-        };
-        match serde_saphyr::from_str::<serde_json::Value>(&chunk) {
-            Err(e) => document.diagnostics.push(fail(e.to_string())),
-            Ok(value) => {
-                document.kind = value["kind"].as_str().unwrap_or("").to_owned();
-                document.name = value["metadata"]["name"].as_str().unwrap_or("").to_owned();
-                document.namespace = value["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
-                if document.kind == "ConfigMap" {
-                } else if document.kind != "Pod" {
-                    document.diagnostics.push(fail(format!("kind {} is not run", document.kind)));
-                } else {
-                    let hash = |v: &serde_json::Value| hex::encode(Sha256::digest(v.to_string().as_bytes()));
-                    match serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(value.clone()) {
-                        Err(e) => document.diagnostics.push(fail(e.to_string())),
-                        Ok(pod) if pod.spec.is_none() => {
-                            document.diagnostics.push(fail("spec is required".into()))
-                        }
-                        Ok(pod) => {
-                            let name = match &options.name_suffix {
-                                Some(s) => format!("{}-{s}", document.name),
-                                None => document.name.clone(),
-                            };
-                            document.pod = Some(Box::new(PodManifest {
-                                key: PodKey::new(document.namespace.clone(), name),
-                                uid: pod.metadata.uid.clone(),
-                                hashes: Hashes {
-                                    manifest: hash(&value),
-                                    pod: hash(&value["spec"]),
-                                    ..Default::default()
-                                },
-                                origin: Origin { file: Default::default(), line },
-                                warnings: Vec::new(),
-                                pod,
-                            }));
-                        }
-                    }
-                }
-            }
-        }
-        documents.push(document);
-    }
+            line: error.mark.line,
+            column: error.mark.column,
+            text: error.text,
+        }],
+        pod: None,
+    }));
     documents
 }

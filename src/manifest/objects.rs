@@ -78,11 +78,37 @@ pub enum Severity {
     Error,
 }
 
+/// What kind of finding a diagnostic is: what tools and tests switch on instead of reading its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// The bytes are no YAML or JSON, or break a limit on size, depth or nodes.
+    Syntax,
+    /// The document is of a kind or version that podling does not run.
+    Kind,
+    /// A value of the wrong type.
+    Type,
+    /// A field that the Pod API does not have.
+    Unknown,
+    /// A key that stands twice in one mapping.
+    Duplicate,
+    /// A value that the Pod API's own rules refuse.
+    #[default]
+    Invalid,
+    /// A valid field that podling refuses, since dropping it would change what the pod does.
+    Unsupported,
+    /// A valid field or value that has no effect here, or another one than may be expected.
+    NoEffect,
+}
+
 /// One finding in a manifest, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
     /// Weight.
     pub severity: Severity,
+    /// Kind of finding.
+    #[serde(default)]
+    pub code: Code,
     /// Field path such as `spec.containers[0].ports[1].hostPort`; empty for syntax errors.
     pub path: String,
     /// 1-based line in the file; 0 when unknown.

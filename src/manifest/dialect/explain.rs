@@ -1,0 +1,92 @@
+//! The parser's errors in words that say what to do.
+
+use granit_parser::{ErrorKind, Marker, ScanError};
+
+use super::{MAX_DEPTH, SyntaxError};
+use crate::manifest::node::Mark;
+
+/// The parser counts lines from 1 and columns from 0.
+pub fn mark(marker: &Marker) -> Mark {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    Mark { line: number(marker.line()), column: number(marker.col().saturating_add(1)) }
+}
+
+/// An error of the parser, with a hint where the text shows what happened.
+pub fn scan_error(error: &ScanError, text: &str) -> SyntaxError {
+    let mark = mark(error.marker());
+    let line = text.lines().nth((mark.line as usize).saturating_sub(1)).unwrap_or_default();
+    let mut message = lower_first(error.info().trim_end_matches('.'));
+    if message.contains("recursion limit") || message.contains("nesting") {
+        message = format!("nesting is deeper than {MAX_DEPTH} levels");
+    }
+    if let Some(hint) = hint(line, text) {
+        message = format!("{message}: {hint}");
+    }
+    SyntaxError { mark, text: message }
+}
+
+fn hint(line: &str, text: &str) -> Option<String> {
+    if let Some(at) = text.lines().position(|l| l.starts_with("<<<<<<< ")) {
+        return Some(format!("line {} is a git conflict marker; resolve the conflict", at + 1));
+    }
+    if line.contains('\0') || text.starts_with('\0') {
+        return Some("the file holds NUL bytes, as after a crash while it was written".into());
+    }
+    let indent = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
+    if indent.contains('\t') {
+        return Some("this line is indented with a tab; use spaces".into());
+    }
+    if line.contains("{{") {
+        return Some("is this an unrendered template? {{ }} must be filled in first".into());
+    }
+    let value = line.trim_start_matches([' ', '-']);
+    let value = value.split_once(": ").map_or(value, |(_, v)| v.trim_start());
+    if value.starts_with(['@', '`', '%']) {
+        return Some("a plain value cannot begin with @, ` or %; put it in quotes".into());
+    }
+    if value.matches(": ").count() > 0 && !value.starts_with(['"', '\'', '{', '[']) {
+        return Some("a plain value cannot hold a colon and a blank; put it in quotes".into());
+    }
+    None
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        // Leave abbreviations such as `BOM` as they are.
+        Some(first) if !chars.clone().next().is_some_and(char::is_uppercase) => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// The text with each `\'` of the double-quoted scalar that the error is about taken for `'`.
+pub fn without_escaped_quotes(error: &ScanError, text: &str) -> Option<String> {
+    if !matches!(error.kind(), ErrorKind::UnknownQuotedScalarEscape) {
+        return None;
+    }
+    let start = error.marker().byte_offset()?;
+    let body = text.get(start..)?.strip_prefix('"')?;
+    let mut out = String::with_capacity(text.len());
+    out.push_str(&text[..=start]);
+    let (mut chars, mut repaired) = (body.char_indices(), false);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => {
+                out.push_str(&body[at..]);
+                return repaired.then_some(out);
+            }
+            '\\' => match chars.next() {
+                Some((_, '\'')) => {
+                    out.push('\'');
+                    repaired = true;
+                }
+                Some((_, other)) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+            other => out.push(other),
+        }
+    }
+    repaired.then_some(out)
+}

@@ -1,0 +1,71 @@
+//! Object metadata and label selectors.
+
+use super::Shape::{Any, Bool, Int64, Objects, Text, TextMap, Texts, Time};
+use super::{HONOURED, Object, Support, f, warned};
+
+/// For what an API server writes into the objects it holds.
+const SERVER: Support = warned("API servers write this into their objects; it has no effect here");
+
+/// `ObjectMeta`.
+pub static OBJECT_META: Object = Object {
+    name: "ObjectMeta",
+    fields: &[
+        f("annotations", TextMap, HONOURED),
+        f("creationTimestamp", Time, SERVER),
+        f("deletionGracePeriodSeconds", Int64, SERVER),
+        f("deletionTimestamp", Time, SERVER),
+        f("finalizers", Texts, SERVER),
+        f("generateName", Text, warned("names are made up by API servers only; metadata.name is used")),
+        f("generation", Int64, SERVER),
+        f("labels", TextMap, HONOURED),
+        f("managedFields", Objects(&MANAGED_FIELDS_ENTRY), SERVER),
+        f("name", Text, HONOURED),
+        f("namespace", Text, HONOURED),
+        f("ownerReferences", Objects(&OWNER_REFERENCE), SERVER),
+        f("resourceVersion", Text, SERVER),
+        f("selfLink", Text, SERVER),
+        f("uid", Text, HONOURED),
+    ],
+};
+
+/// `ManagedFieldsEntry`.
+pub static MANAGED_FIELDS_ENTRY: Object = Object {
+    name: "ManagedFieldsEntry",
+    fields: &[
+        f("apiVersion", Text, HONOURED),
+        f("fieldsType", Text, HONOURED),
+        f("fieldsV1", Any, HONOURED),
+        f("manager", Text, HONOURED),
+        f("operation", Text, HONOURED),
+        f("subresource", Text, HONOURED),
+        f("time", Time, HONOURED),
+    ],
+};
+
+/// `OwnerReference`.
+pub static OWNER_REFERENCE: Object = Object {
+    name: "OwnerReference",
+    fields: &[
+        f("apiVersion", Text, HONOURED),
+        f("blockOwnerDeletion", Bool, HONOURED),
+        f("controller", Bool, HONOURED),
+        f("kind", Text, HONOURED),
+        f("name", Text, HONOURED),
+        f("uid", Text, HONOURED),
+    ],
+};
+
+/// `LabelSelector`.
+pub static LABEL_SELECTOR: Object = Object {
+    name: "LabelSelector",
+    fields: &[
+        f("matchExpressions", Objects(&LABEL_SELECTOR_REQUIREMENT), HONOURED),
+        f("matchLabels", TextMap, HONOURED),
+    ],
+};
+
+/// `LabelSelectorRequirement`.
+pub static LABEL_SELECTOR_REQUIREMENT: Object = Object {
+    name: "LabelSelectorRequirement",
+    fields: &[f("key", Text, HONOURED), f("operator", Text, HONOURED), f("values", Texts, HONOURED)],
+};

@@ -1,0 +1,118 @@
+//! Fields that the Pod API does not have: what was probably meant.
+
+use super::fields::{Object, POD, Shape};
+use super::node::{Entry, quote};
+use super::objects::{Code, Severity};
+use super::positions::{Findings, Path};
+
+/// Longest field name that is compared with the known ones; the longest of the API has 47 letters.
+const COMPARED: usize = 64;
+/// Names that occur in too many types to say where they belong.
+const COMMON: &[&str] =
+    &["name", "type", "path", "key", "value", "mode", "kind", "items", "user", "port", "host"];
+
+/// Reports a field of `object` that the API does not have: a warning, under `strict` an error.
+pub fn unknown(
+    findings: &mut Findings<'_>,
+    object: &'static Object,
+    entry: &Entry,
+    parent: &Path,
+    strict: bool,
+) {
+    let path = parent.field(&entry.key);
+    let severity = if strict { Severity::Error } else { Severity::Warning };
+    let effect = if strict { "" } else { ", it has no effect" };
+    let hint = hint(object, &entry.key).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let text = format!("unknown field {}{effect}{hint}", quote(&entry.key));
+    findings.at(severity, Code::Unknown, &path, entry.at, text);
+}
+
+fn hint(object: &'static Object, name: &str) -> Option<String> {
+    if name.len() > COMPARED {
+        return None;
+    }
+    if let Some(close) = closest(object, name) {
+        return Some(format!("did you mean {close}?"));
+    }
+    let homes = homes(name);
+    (!homes.is_empty()).then(|| format!("{name} belongs under {}", homes.join(" or ")))
+}
+
+/// The field whose name differs only in case, dashes or a few letters.
+fn closest(object: &'static Object, name: &str) -> Option<&'static str> {
+    let folded = fold(name);
+    if let Some(field) = object.fields.iter().find(|field| fold(field.name) == folded) {
+        return Some(field.name);
+    }
+    let allowed = match name.len() {
+        0..4 => return None,
+        4..8 => 1,
+        _ => 2,
+    };
+    object
+        .fields
+        .iter()
+        .map(|field| (distance(&folded, &fold(field.name)), field.name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, name)| name)
+}
+
+fn fold(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Number of letters to insert, remove, replace or swap with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replace = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replace.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+/// Where else in a Pod a field of exactly this name stands: the places nearest to the root.
+fn homes(name: &str) -> Vec<String> {
+    if COMMON.contains(&name) {
+        return Vec::new();
+    }
+    let mut level: Vec<(String, &'static Object)> = vec![(String::new(), &POD)];
+    // Three levels reach `spec.containers[].securityContext`.
+    for _ in 0..4 {
+        let mut found: Vec<String> =
+            level.iter().filter(|(_, o)| o.field(name).is_some()).map(|(path, _)| path.clone()).collect();
+        // Init containers have the fields of containers; naming one of them is enough.
+        found.retain(|path| !path.starts_with("spec.initContainers") && !path.starts_with("spec.ephemeral"));
+        if !found.is_empty() {
+            found.truncate(3);
+            return found;
+        }
+        level = level.into_iter().flat_map(|(path, object)| below(&path, object)).collect();
+    }
+    Vec::new()
+}
+
+fn below(path: &str, object: &'static Object) -> Vec<(String, &'static Object)> {
+    let join = |name: &str, end: &str| {
+        if path.is_empty() { format!("{name}{end}") } else { format!("{path}.{name}{end}") }
+    };
+    object
+        .fields
+        .iter()
+        .filter_map(|field| match field.shape {
+            Shape::Object(object) => Some((join(field.name, ""), object)),
+            Shape::Objects(object) => Some((join(field.name, "[]"), object)),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,140 @@
+//! Fields that are valid but have no effect here, or that podling refuses: the table applied.
+
+use super::fields::{Field, Lit, Object, POD, Shape, Support, resource_support};
+use super::node::{Kind, Node, quote};
+use super::objects::{Code, Severity};
+use super::positions::{Findings, Path};
+
+/// Annotations by which the seccomp profile was once chosen; no kubelet reads them any more.
+const SECCOMP_ANNOTATIONS: [&str; 2] =
+    ["seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"];
+/// Annotations by which the AppArmor profile is chosen; kubelets still read them.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Reports every field of the document that is not honoured.
+pub fn check(findings: &mut Findings<'_>, node_name: &str) {
+    let root = findings.root();
+    object(findings, root, &POD, &Path::root(), node_name);
+    annotations(findings);
+}
+
+fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &Path, node_name: &str) {
+    let Kind::Map(entries) = &node.kind else { return };
+    for entry in entries {
+        let Some(field) = of.field(&entry.key) else { continue };
+        let value = &entry.value;
+        if is_unset(value, field) || (field.name == "nodeName" && value.text() == Some(node_name)) {
+            continue;
+        }
+        let path = path.field(field.name);
+        match judge(field, value) {
+            (Support::Honoured, _) => match field.shape {
+                Shape::Object(inner) => object(findings, value, inner, &path, node_name),
+                Shape::Objects(inner) => {
+                    for (i, item) in value.items().iter().enumerate() {
+                        object(findings, item, inner, &path.index(i), node_name);
+                    }
+                }
+                Shape::QuantityMap => resources(findings, value, &path),
+                _ => {}
+            },
+            (support, by_value) => report(findings, &path, &subject(field, value, by_value), support),
+        }
+    }
+    if of.name == "EmptyDirVolumeSource" {
+        empty_dir(findings, node, path);
+    }
+}
+
+/// Whether the field says nothing: null, or a list or free mapping without members.
+fn is_unset(value: &Node, field: &Field) -> bool {
+    value.is_null() || (value.is_empty_collection() && !matches!(field.shape, Shape::Object(_)))
+}
+
+/// What happens to this value, and whether the value decides it rather than the field.
+fn judge(field: &Field, value: &Node) -> (Support, bool) {
+    let matches = |lit: &Lit| match (lit, &value.kind) {
+        (Lit::Bool(a), Kind::Bool(b)) => a == b,
+        (Lit::Text(a), Kind::Text(b)) => a == b,
+        (Lit::Prefix(a), Kind::Text(b)) => b.starts_with(a),
+        (Lit::Empty, _) => value.is_empty_collection(),
+        _ => false,
+    };
+    match field.except.iter().find(|(lit, _)| matches(lit)) {
+        Some((_, support)) => (*support, true),
+        None => (field.support, !field.except.is_empty()),
+    }
+}
+
+/// How a message names what it is about: the field, with its value where that matters.
+fn subject(field: &Field, value: &Node, by_value: bool) -> String {
+    match &value.kind {
+        Kind::Text(text) if by_value => format!("{}: {}", field.name, quote(text)),
+        Kind::Bool(b) if by_value => format!("{}: {b}", field.name),
+        _ => field.name.to_owned(),
+    }
+}
+
+fn report(findings: &mut Findings<'_>, path: &Path, subject: &str, support: Support) {
+    match support {
+        Support::Honoured => {}
+        Support::Warned(why) => {
+            findings.at_key(
+                Severity::Warning,
+                Code::NoEffect,
+                path,
+                format!("{subject} has no effect: {why}"),
+            );
+        }
+        Support::Refused(why) => {
+            findings.at_key(
+                Severity::Error,
+                Code::Unsupported,
+                path,
+                format!("{subject} is not supported: {why}"),
+            );
+        }
+    }
+}
+
+fn resources(findings: &mut Findings<'_>, node: &Node, path: &Path) {
+    let Kind::Map(entries) = &node.kind else { return };
+    for entry in entries {
+        report(
+            findings,
+            &path.key(&entry.key),
+            &format!("resource {}", quote(&entry.key)),
+            resource_support(&entry.key),
+        );
+    }
+}
+
+/// A size limit holds only where the kernel enforces it.
+fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
+    let in_memory = node.get("medium").and_then(Node::text) == Some("Memory");
+    if !in_memory && node.get("sizeLimit").is_some() {
+        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit";
+        findings.at_key(Severity::Warning, Code::NoEffect, &path.field("sizeLimit"), text);
+    }
+}
+
+fn annotations(findings: &mut Findings<'_>) {
+    let root = findings.root();
+    let Some(Kind::Map(entries)) = root.get("metadata").and_then(|m| m.get("annotations")).map(|a| &a.kind)
+    else {
+        return;
+    };
+    let parent = Path::root().field("metadata").field("annotations");
+    for entry in entries {
+        let path = parent.key(&entry.key);
+        if SECCOMP_ANNOTATIONS.iter().any(|name| entry.key.starts_with(name)) {
+            let text = "this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile";
+            findings.at_key(Severity::Warning, Code::NoEffect, &path, text);
+        }
+        if entry.key.starts_with(APPARMOR_ANNOTATION) && entry.value.text().is_some_and(|v| v != "unconfined")
+        {
+            let text = "AppArmor profiles are not supported: the container would run unconfined";
+            findings.at_key(Severity::Error, Code::Unsupported, &path, text);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One container.
+
+use std::collections::HashSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EnvFromSource, EnvVar};
+
+use super::probes::{self, ProbeKind};
+use super::words::{LABEL, Refuse, is_label, one_of};
+use super::{image, mounts, ports, resources, security};
+use crate::manifest::positions::{Findings, Path};
+
+/// Longest argument or `NAME=value` the kernel takes, in bytes, its final NUL included
+/// (`MAX_ARG_STRLEN`, 32 pages).
+const MAX_ARG: usize = 128 * 1024;
+
+/// What a container's rules depend on.
+pub struct Surroundings<'a> {
+    /// Names of the pod's volumes.
+    pub volumes: &'a HashSet<&'a str>,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
+    /// Whether `spec.os.name` is set.
+    pub has_os: bool,
+    /// Whether the pod has a user namespace of its own (`hostUsers: false`).
+    pub user_namespace: bool,
+    /// `runAsNonRoot` of the pod.
+    pub pod_non_root: bool,
+    /// Whether it is one of `initContainers`.
+    pub init: bool,
+}
+
+/// Checks one container.
+pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
+    name_and_image(container, path, findings);
+    for (field, words) in [("command", &container.command), ("args", &container.args)] {
+        for (i, word) in words.iter().flatten().enumerate() {
+            argument(word, &path.field(field).index(i), findings);
+        }
+    }
+    let environment = container.env.as_deref().unwrap_or_default();
+    for (i, env) in environment.iter().enumerate() {
+        variable(env, &path.field("env").index(i), findings);
+    }
+    for (i, from) in container.env_from.iter().flatten().enumerate() {
+        env_from(from, &path.field("envFrom").index(i), findings);
+    }
+    ports::check(
+        container.ports.as_deref().unwrap_or_default(),
+        around.host_network,
+        &path.field("ports"),
+        findings,
+    );
+    if let Some(resources) = &container.resources {
+        resources::check(resources, &path.field("resources"), findings);
+    }
+    mounts::check(container, around.volumes, path, findings);
+    if let Some(context) = &container.security_context {
+        security::container(context, around, &path.field("securityContext"), findings);
+    }
+    hooks_and_probes(container, around, path, findings);
+    restart(container, around, path, findings);
+    policies(container, path, findings);
+}
+
+fn name_and_image(container: &Container, path: &Path, findings: &mut Findings<'_>) {
+    if container.name.is_empty() {
+        findings.required(&path.field("name"), "");
+    } else if !is_label(&container.name) {
+        findings.invalid(&path.field("name"), container.name.as_str(), LABEL);
+    }
+    match container.image.as_deref() {
+        None | Some("") => findings.required(&path.field("image"), ""),
+        Some(name) => {
+            if let Some(why) = image::fault(name) {
+                findings.invalid(&path.field("image"), name, why);
+            }
+        }
+    }
+}
+
+fn policies(container: &Container, path: &Path, findings: &mut Findings<'_>) {
+    let policy = container.image_pull_policy.as_deref();
+    one_of(findings, &path.field("imagePullPolicy"), policy, &["Always", "IfNotPresent", "Never"]);
+    let policy = container.termination_message_policy.as_deref();
+    one_of(findings, &path.field("terminationMessagePolicy"), policy, &["FallbackToLogsOnError", "File"]);
+    for (i, resize) in container.resize_policy.iter().flatten().enumerate() {
+        let path = path.field("resizePolicy").index(i);
+        one_of(findings, &path.field("resourceName"), Some(&resize.resource_name), &["cpu", "memory"]);
+        let allowed = &["NotRequired", "RestartContainer"];
+        one_of(findings, &path.field("restartPolicy"), Some(&resize.restart_policy), allowed);
+    }
+}
+
+fn argument(word: &str, path: &Path, findings: &mut Findings<'_>) {
+    if word.contains('\0') {
+        findings.invalid(path, word, "must not contain NUL");
+    } else if word.len() >= MAX_ARG {
+        let size = word.len();
+        let why = format!(
+            "is {size} bytes long: the kernel starts no program with an argument of {MAX_ARG} bytes or more"
+        );
+        findings.invalid(path, word, &why);
+    }
+}
+
+fn variable(env: &EnvVar, path: &Path, findings: &mut Findings<'_>) {
+    let at = path.field("name");
+    if env.name.is_empty() {
+        findings.required(&at, "");
+    } else if !env.name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
+        findings.invalid(&at, env.name.as_str(), "a valid environment variable name must consist only of printable ASCII characters other than '='");
+    }
+    let value = env.value.as_deref().unwrap_or_default();
+    if value.contains('\0') {
+        findings.invalid(&path.field("value"), value, "must not contain NUL");
+    } else if env.name.len() + 1 + value.len() >= MAX_ARG {
+        let why = format!("is too long: the kernel takes variables of less than {MAX_ARG} bytes");
+        findings.invalid(&path.field("value"), value, &why);
+    }
+    let Some(from) = &env.value_from else { return };
+    let at = path.field("valueFrom");
+    let sources = [
+        from.config_map_key_ref.is_some(),
+        from.field_ref.is_some(),
+        from.file_key_ref.is_some(),
+        from.resource_field_ref.is_some(),
+        from.secret_key_ref.is_some(),
+    ];
+    match sources.iter().filter(|set| **set).count() {
+        0 => findings.invalid(&at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"),
+        1 if !value.is_empty() => findings.invalid(&at, "", "may not be specified when `value` is not empty"),
+        1 => {}
+        _ => findings.invalid(&at, "", "may not have more than one field specified at a time"),
+    }
+}
+
+fn env_from(from: &EnvFromSource, path: &Path, findings: &mut Findings<'_>) {
+    match (&from.config_map_ref, &from.secret_ref) {
+        (None, None) => findings.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
+        (Some(_), Some(_)) => {
+            findings.invalid(path, "", "may not have more than one field specified at a time");
+        }
+        _ => {}
+    }
+}
+
+fn hooks_and_probes(
+    container: &Container,
+    around: &Surroundings<'_>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let sidecar = container.restart_policy.as_deref() == Some("Always");
+    let plain_init = around.init && !sidecar;
+    let probes = [
+        ("livenessProbe", &container.liveness_probe, ProbeKind::Ending),
+        ("readinessProbe", &container.readiness_probe, ProbeKind::Readiness),
+        ("startupProbe", &container.startup_probe, ProbeKind::Ending),
+    ];
+    for (field, probe, kind) in probes {
+        let Some(probe) = probe else { continue };
+        let path = path.field(field);
+        if plain_init {
+            findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
+        }
+        probes::check(probe, kind, &path, findings);
+    }
+    if let Some(lifecycle) = &container.lifecycle {
+        let path = path.field("lifecycle");
+        if plain_init {
+            findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
+        }
+        probes::check_lifecycle(lifecycle, around.has_os, &path, findings);
+    }
+}
+
+fn restart(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
+    let at = path.field("restartPolicy");
+    let policy = container.restart_policy.as_deref();
+    one_of(findings, &at, policy, &["Always", "Never", "OnFailure"]);
+    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+    if !rules.is_empty() && policy.is_none() && !around.init {
+        findings.required(&at, "must be set when restartPolicyRules are");
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        restart_rule(rule, &path.field("restartPolicyRules").index(i), findings);
+    }
+}
+
+fn restart_rule(rule: &ContainerRestartRule, path: &Path, findings: &mut Findings<'_>) {
+    one_of(findings, &path.field("action"), Some(&rule.action), &["Restart", "RestartAllContainers"]);
+    let path = path.field("exitCodes");
+    match &rule.exit_codes {
+        None => findings.required(&path, "must be specified"),
+        Some(codes) => one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]),
+    }
+}

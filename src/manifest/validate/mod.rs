@@ -1,0 +1,138 @@
+//! The API's own rules: what an API server, and with it a kubelet, refuses.
+//!
+//! Runs on the Pod with defaults filled in and reports everything it finds, with the field's path. A
+//! field that podling does not support is checked too where that is cheap: a typing error in it is
+//! better named than the lack of support.
+
+mod container;
+mod image;
+mod mounts;
+mod ports;
+mod probes;
+mod resources;
+mod security;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod volumes;
+mod words;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::node::{Kind, quote};
+use super::objects::Code;
+use super::positions::{Findings, Path};
+use words::{Refuse, SUBDOMAIN, is_subdomain, label, labels, qualified};
+
+/// Most bytes that all annotations may have together.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+
+/// Checks a Pod, defaults filled in.
+pub fn pod(pod: &Pod, findings: &mut Findings<'_>) {
+    metadata(pod, findings);
+    let path = Path::root().field("spec");
+    match &pod.spec {
+        Some(spec) => spec::check(spec, &path, findings),
+        None => findings.required(&path.field("containers"), "a pod needs spec.containers"),
+    }
+}
+
+fn metadata(pod: &Pod, findings: &mut Findings<'_>) {
+    let path = Path::root().field("metadata");
+    let meta = &pod.metadata;
+    match meta.name.as_deref() {
+        None | Some("") => {
+            let made = meta.generate_name.as_deref().is_some_and(|name| !name.is_empty());
+            let why = if made {
+                "name is needed; generateName only works with an API server"
+            } else {
+                "name is needed"
+            };
+            findings.required(&path.field("name"), why);
+        }
+        Some(name) if !is_subdomain(name) => findings.invalid(&path.field("name"), name, SUBDOMAIN),
+        Some(_) => {}
+    }
+    if let Some(namespace) = meta.namespace.as_deref() {
+        label(findings, &path.field("namespace"), namespace);
+    }
+    if let Some(map) = &meta.labels {
+        labels(findings, &path.field("labels"), map);
+    }
+    if let Some(uid) = meta.uid.as_deref().filter(|uid| !uid.is_empty()) {
+        // It becomes a directory name and part of container names.
+        let fine = uid.len() <= 128 && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !fine {
+            findings.invalid(
+                &path.field("uid"),
+                uid,
+                "must consist of alphanumeric characters or '-', and have at most 128",
+            );
+        }
+    }
+    if let Some(annotations) = &meta.annotations {
+        let path = path.field("annotations");
+        for key in annotations.keys() {
+            qualified(findings, &path.key(key), &key.to_lowercase());
+        }
+        let size: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if size > MAX_ANNOTATIONS {
+            findings.error(
+                Code::Invalid,
+                &path,
+                format!("Too long: {size} bytes: may have at most {MAX_ANNOTATIONS}"),
+            );
+        }
+    }
+}
+
+/// Checks a ConfigMap or Secret: their name and that their values have the right type.
+pub fn data_object(findings: &mut Findings<'_>) {
+    let root = findings.root();
+    let metadata = Path::root().field("metadata").field("name");
+    match root.get("metadata").and_then(|m| m.get("name")).map(|name| (name.text(), name)) {
+        None => findings.required(&metadata, "name is needed"),
+        Some((Some(name), _)) if is_subdomain(name) => {}
+        Some((Some(name), _)) => findings.invalid(&metadata, name, SUBDOMAIN),
+        Some((None, node)) => findings
+            .broken(&metadata, format!("expected a string, got {}; put it in quotes", node.describe())),
+    }
+    let secret = root.get("kind").and_then(|k| k.text()) == Some("Secret");
+    for (field, base64) in [("data", secret), ("stringData", false), ("binaryData", true)] {
+        if let Some(map) = root.get(field) {
+            data_values(findings, map, &Path::root().field(field), base64);
+        }
+    }
+}
+
+fn data_values(findings: &mut Findings<'_>, map: &super::node::Node, path: &Path, base64: bool) {
+    let Kind::Map(entries) = &map.kind else {
+        findings.broken(path, format!("expected a mapping of names to strings, got {}", map.describe()));
+        return;
+    };
+    for entry in entries {
+        let path = path.key(&entry.key);
+        match &entry.value.kind {
+            Kind::Null => {}
+            Kind::Text(text) if base64 && !is_base64(text) => {
+                findings.error(
+                    Code::Type,
+                    &path,
+                    format!("expected base64, got {}; stringData of a Secret takes plain text", quote(text)),
+                );
+            }
+            Kind::Text(_) => {}
+            _ => findings.broken(
+                &path,
+                format!("expected a string, got {}; put it in quotes", entry.value.describe()),
+            ),
+        }
+    }
+}
+
+/// Base64 as Go's decoder takes it: line breaks anywhere, padding at the end.
+fn is_base64(text: &str) -> bool {
+    let clean: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
+    let body = clean.strip_suffix(b"==").or_else(|| clean.strip_suffix(b"=")).unwrap_or(&clean);
+    clean.len() % 4 == 0 && body.iter().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(b))
+}

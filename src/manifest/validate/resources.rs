@@ -1,0 +1,90 @@
+//! Resource requests and limits.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::words::{Refuse, is_qualified};
+use crate::manifest::objects::Code;
+use crate::manifest::positions::{Findings, Path};
+use crate::manifest::quantity::{is_fractional, parse_nano};
+
+type Quantities = BTreeMap<String, Quantity>;
+
+const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as 500m, 1.5 or 64Mi)";
+
+/// Checks the resources of a container or of a pod.
+pub fn check(resources: &ResourceRequirements, path: &Path, findings: &mut Findings<'_>) {
+    for (field, map) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        for (name, quantity) in map.iter().flatten() {
+            let path = path.field(field).key(name);
+            check_name(name, &path, findings);
+            check_quantity(name, &quantity.0, field == "limits", &path, findings);
+        }
+    }
+    if let (Some(limits), Some(requests)) = (&resources.limits, &resources.requests) {
+        compare(limits, requests, path, findings);
+    }
+}
+
+fn check_name(name: &str, path: &Path, findings: &mut Findings<'_>) {
+    if !is_qualified(name) {
+        findings.invalid(path, name, "must be a resource name such as cpu, memory or example.com/device");
+    } else if !name.contains('/') && !is_standard(name) {
+        findings.invalid(path, name, "must be a standard resource type (cpu, memory, ephemeral-storage, hugepages-<size>) or fully qualified");
+    }
+}
+
+fn is_standard(name: &str) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
+}
+
+fn check_quantity(name: &str, text: &str, limit: bool, path: &Path, findings: &mut Findings<'_>) {
+    match parse_nano(text) {
+        None => findings.invalid(path, text, FORM),
+        Some(nano) if nano < 0 => findings.invalid(path, text, "must be greater than or equal to 0"),
+        Some(_) if name.contains('/') && is_fractional(text) => {
+            findings.invalid(path, text, "must be an integer");
+        }
+        // `128m` is a thousandth of 128 bytes; `128Mi` was meant.
+        Some(nano) if name == "memory" && is_fractional(text) => {
+            let bytes = nano as f64 / 1e9;
+            let hint = match text.strip_suffix('m') {
+                Some(number) => format!("; did you mean {number}Mi?"),
+                None => String::new(),
+            };
+            let what = if limit {
+                "no container can start with so little"
+            } else {
+                "it is rounded up to whole bytes"
+            };
+            findings.warn(Code::NoEffect, path, format!("memory {text} is {bytes} bytes: {what}{hint}"));
+        }
+        Some(_) => {}
+    }
+}
+
+fn compare(limits: &Quantities, requests: &Quantities, path: &Path, findings: &mut Findings<'_>) {
+    for (name, request) in requests {
+        let request_path = path.field("requests").key(name);
+        let (Some(wanted), limit) = (parse_nano(&request.0), limits.get(name)) else { continue };
+        match limit.map(|limit| (parse_nano(&limit.0), limit)) {
+            Some((Some(most), limit)) if wanted > most => {
+                findings.invalid(
+                    &request_path,
+                    request.0.as_str(),
+                    &format!("must be less than or equal to {name} limit of {}", limit.0),
+                );
+            }
+            Some((Some(most), limit)) if wanted != most && name.contains('/') => {
+                findings.invalid(
+                    &request_path,
+                    request.0.as_str(),
+                    &format!("must be equal to {name} limit of {}", limit.0),
+                );
+            }
+            _ => {}
+        }
+    }
+}

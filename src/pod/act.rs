@@ -148,6 +148,13 @@ impl Worker {
             return true;
         }
         self.started(name, kind, &created.id, created.pid, &created.image);
+        if created.stale {
+            let text = format!(
+                "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
+                created.image
+            );
+            self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
+        }
         true
     }
 

@@ -14,7 +14,7 @@ pub async fn sweep(ctx: Context) {
             Err(e) => tracing::warn!(sandbox = %id, "cannot take down a sandbox that no pod uses: {e}"),
         }
     }
-    for uid in ctx.runtime.cgroups().pods() {
+    for uid in ctx.runtime.cgroups().pods().into_iter().map(|p| p.uid) {
         if !known.contains(&uid)
             && let Err(e) = ctx.runtime.remove_cgroup(&uid).await
         {

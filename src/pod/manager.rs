@@ -85,11 +85,6 @@ impl PodManager {
     pub fn get_mut(&mut self, key: &PodKey) -> Option<&mut Desired> {
         self.pods.get_mut(key)
     }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (&PodKey, &Desired)> {
-        self.pods.iter()
-    }
 }
 
 #[cfg(test)]

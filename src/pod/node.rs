@@ -73,25 +73,48 @@ fn address() -> Option<String> {
     Some(choose().map_or_else(|_| "127.0.0.1".into(), |a: std::net::SocketAddr| a.ip().to_string()))
 }
 
-/// Imports what lies in the images directory, at start and when something is dropped in.
+/// Imports what lies in the images directory, at start and when something is dropped in. A file that still
+/// grows is left until it has been the same for one look; one that failed is tried again when it changes.
 pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board) {
-    let dir = settings.paths.images();
-    let state = settings.paths.state();
-    let mut preload = preload::Preload::new(dir, &state);
+    let (dir, state) = (settings.paths.images(), settings.paths.state());
+    let (mut before, mut imported) = (contents(&dir), None);
     loop {
-        for outcome in preload.look(runtime.containerd()).await {
-            match outcome {
-                Ok(names) => {
-                    let text = format!("imported {}", names.join(", "));
-                    tracing::info!("{text}");
-                    board.event(EventType::Normal, "ImageImported", None, text);
-                }
-                Err(e) => {
-                    tracing::error!("{e}");
-                    board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
-                }
-            }
+        if imported.as_ref() != Some(&before) {
+            import(&runtime, &dir, &state, &board).await;
+            imported = Some(before.clone());
         }
-        tokio::time::sleep(IMAGES).await;
+        let mut now = contents(&dir);
+        loop {
+            tokio::time::sleep(IMAGES).await;
+            let next = contents(&dir);
+            if next == now {
+                break;
+            }
+            now = next;
+        }
+        before = now;
     }
+}
+
+async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) {
+    let report = preload(dir, state, runtime.containerd()).await;
+    if !report.imported.is_empty() {
+        let text = format!("imported {}", report.imported.join(", "));
+        tracing::info!("{text}");
+        board.event(EventType::Normal, "ImageImported", None, text);
+    }
+    for e in &report.failed {
+        tracing::error!("{e}");
+        board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
+    }
+}
+
+/// Names, sizes and times of what is in a directory.
+fn contents(dir: &Path) -> Vec<(std::ffi::OsString, u64, Option<std::time::SystemTime>)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut list: Vec<_> = entries
+        .filter_map(|e| e.metadata().ok().map(|m| (e.file_name(), m.len(), m.modified().ok())))
+        .collect();
+    list.sort();
+    list
 }

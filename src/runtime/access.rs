@@ -75,8 +75,8 @@ impl RuntimeAccess for RuntimeSlot {
 
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>> {
         Box::pin(async move {
-            let images = image::images(self.get()?.containerd()).await.map_err(access_error)?;
-            let info = |i: image::ImageSummary| ImageInfo { name: i.name, digest: i.digest, size: i.size, created: i.created };
+            let images = self.get()?.containerd().images().await.map_err(access_error)?;
+            let info = |i: image::ImageSummary| ImageInfo { name: i.name, digest: i.digest, size: i.size.unwrap_or_default(), created: i.created };
             Ok(images.into_iter().map(info).collect())
         })
     }
@@ -91,7 +91,10 @@ impl RuntimeAccess for RuntimeSlot {
     fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>> {
         Box::pin(async move {
             let reference = ImageRef::parse(&name).map_err(|e| AccessError::Invalid(e.to_string()))?;
-            image::remove_image(self.get()?.containerd(), &reference).await.map_err(access_error)
+            match self.get()?.containerd().remove_image(&reference).await.map_err(access_error)? {
+                true => Ok(()),
+                false => Err(AccessError::NotFound(format!("image \"{name}\" not found"))),
+            }
         })
     }
 

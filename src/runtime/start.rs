@@ -9,7 +9,7 @@ use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
 use super::sandbox::pod_spec;
 use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
 use super::{Labels, Runtime, logs, new_id};
-use crate::image::{self, Decision, Image, ImageRef};
+use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::pod::plan::Kind;
 use crate::store::SandboxRecord;
@@ -79,6 +79,8 @@ pub struct Started {
     pub image_id: String,
     /// Host pid.
     pub pid: u32,
+    /// `imagePullPolicy: Always` was met with the copy that was there.
+    pub stale: bool,
 }
 
 impl Runtime {
@@ -90,7 +92,7 @@ impl Runtime {
             return self.create_pause(order).await;
         }
         let container = container(order)?;
-        let image = self.image(container).await?;
+        let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
         let pod_dir = self.inner.paths.pod(order.uid);
         let volumes = volume::prepare(&order.manifest.pod, order.uid, &pod_dir)
@@ -108,7 +110,6 @@ impl Runtime {
             pod: &order.manifest.pod,
             uid: order.uid,
             container,
-            init: order.kind == Kind::Init,
             image: &image.config,
             image_name: &image.name,
             user: &user,
@@ -131,7 +132,8 @@ impl Runtime {
         let io = self.task_io(order, container)?;
         let pid = self.create_task(&new, &mounts, &io).await?;
         self.link_log(order, &new.id);
-        Ok(Started { id: new.id, image: new.image, image_id: image.id(), pid })
+        let image_id = format!("{}@{}", repository(&image.name), image.digest);
+        Ok(Started { id: new.id, image: new.image, image_id, pid, stale })
     }
 
     /// Runs what was created.
@@ -163,7 +165,7 @@ impl Runtime {
         let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
         let pid = self.create_task(&new, &[], &TaskIo::Null).await?;
-        Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid })
+        Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid, stale: false })
     }
 
     async fn new_container(
@@ -226,24 +228,15 @@ impl Runtime {
         created.map_err(|e| StartError::rpc("CreateContainerError", &e))
     }
 
-    /// The image, present and unpacked, or why not.
-    async fn image(&self, container: &Container) -> Result<Image, StartError> {
+    /// The image, present and unpacked, or why not; and whether it could be older than its name promises.
+    async fn image(&self, container: &Container) -> Result<(Image, bool), StartError> {
         let name = container.image.as_deref().unwrap_or_default();
-        let reference = ImageRef::parse(name).map_err(|e| StartError::new("InvalidImageName", e.to_string()))?;
+        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
         let ctd = &self.inner.ctd;
-        let found = image::image(ctd, &reference).await.map_err(image_error)?;
-        match image::decide(container.image_pull_policy.as_deref(), found.is_some()) {
-            Decision::Use => {}
-            Decision::NeverPull => {
-                let text = format!("image {reference} is not present and imagePullPolicy is Never: {}", image::remedy(ctd, &reference).await);
-                return Err(StartError::new("ErrImageNeverPull", text));
-            }
-            Decision::Missing => {
-                return Err(StartError::new("ErrImagePull", image::missing(ctd, &reference).await));
-            }
-        }
-        let found = found.ok_or_else(|| StartError::new("ErrImagePull", format!("image {reference} is not present")))?;
-        image::ensure_unpacked(ctd, &found).await.map_err(image_error)
+        let found = ctd.image_for(name, policy.unwrap_or(PullPolicy::IfNotPresent)).await;
+        let (image, decision) = found.map_err(|e| image_error(&e))?;
+        ctd.ensure_unpacked(&image).await.map_err(|e| image_error(&e))?;
+        Ok((image, decision == Decision::UseStale))
     }
 
     /// Which of the manifest's images are missing, so that an update is held before the old pod is touched.
@@ -392,6 +385,15 @@ fn mount_sources(
     Ok(sources)
 }
 
+/// A name without its tag or digest; a port in the host part is no tag.
+fn repository(name: &str) -> &str {
+    let name = name.split('@').next().unwrap_or(name);
+    match name.rfind(':') {
+        Some(at) if !name[at..].contains('/') => &name[..at],
+        _ => name,
+    }
+}
+
 fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
@@ -409,6 +411,6 @@ fn declared_volumes(image: &Image) -> Vec<String> {
     volumes
 }
 
-fn image_error(e: RuntimeError) -> StartError {
-    StartError::rpc("ImageInspectError", &e)
+fn image_error(e: &ImageError) -> StartError {
+    StartError { reason: e.reason(), message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
 }

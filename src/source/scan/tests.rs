@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::manifest::ReadOptions;
+use std::time::Duration;
 
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -772,6 +773,38 @@ fn a_single_file_may_stand_in_place_of_a_directory() {
     let found = b.settled();
     assert_eq!(running(&found), ["web=i:3"]);
     assert_eq!(only(&found).reason, "Frozen");
+}
+
+#[test]
+fn a_file_may_be_named_beside_its_directory() {
+    let mut b = Bench::new();
+    b.write("web", &yaml("web", "i:1"));
+    b.write("db.yaml", &yaml("db", "i:1"));
+    let dirs = vec![b.dir(), b.path("web"), b.path("db.yaml")];
+    b.scanner = Scanner::new(FileSourceOptions { dirs, ..options(&b.dir()) }, Seed::default());
+    let first = b.scan();
+    assert_eq!(running(&first), ["db=i:1", "web=i:1"]);
+    let second = b.settled();
+    assert!(first.pods.iter().zip(&second.pods).all(|(a, b)| Arc::ptr_eq(a, b)));
+    assert_eq!(second.next, None);
+}
+
+#[test]
+fn a_write_that_was_seen_is_read_though_the_stamp_is_the_same() {
+    let mut b = Bench::new();
+    b.write("web.yaml", &yaml("web", "i:1"));
+    b.scan();
+    b.write("web.yaml", &yaml("web", "i:2"));
+    // As if both writes fell into one tick of the file system's clock.
+    let stamp = match look::entry(fs::File::open(b.dir()).expect("open"), OsStr::new("web.yaml")).node {
+        Node::File(stamp) => stamp,
+        node => panic!("{node:?}"),
+    };
+    let path = b.path("web.yaml");
+    b.scanner.entries.get_mut(&path).expect("entry").stamp = Some(stamp);
+    assert_eq!(running(&b.settled()), ["web=i:1"]);
+    b.event("web.yaml", Kind::Closed);
+    assert_eq!(running(&b.scan()), ["web=i:2"]);
 }
 
 #[test]

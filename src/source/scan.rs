@@ -324,7 +324,7 @@ impl Scanner {
     /// file waits to be read that may hold the same pod. `None`: forget the file.
     fn visit_gone(&self, entry: &mut Entry, now: Instant) -> Option<Instant> {
         let since = *entry.gone_since.get_or_insert(now);
-        let unread = self.entries.values().any(|e| e.pending.is_some() && e.stamp.is_none());
+        let unread = self.entries.values().any(|e| e.pending.is_some());
         let due = since + self.options.settle * if unread { PATIENCE + 1 } else { 1 };
         entry.problems.clear();
         entry.pending = None;

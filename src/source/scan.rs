@@ -9,25 +9,21 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::FileType;
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::manifest::{PodKey, PodManifest};
 
 use super::aside::Asides;
 use super::claims::{Claim, Claims};
-use super::entry::{Arrival, Entry, PATIENCE, Pending};
+use super::entry::{Entry, PATIENCE};
 use super::interest::{Interest, Kind};
-use super::judge::{judge, keeping};
-use super::look::{self, DirIdentity, Listing, MAX_FILE, Node, Place, ReadFailure, Refusal, Seen, Stamp};
+use super::judge::keeping;
+use super::look::{self, DirIdentity, Listing, Node, Place, Refusal, Seen};
 use super::names::{NameClass, classify};
+use super::reading::{At, POLL, Reader};
 use super::{FileSourceOptions, Seed, SourceProblem};
-
-/// How often to look again at what cannot be watched: a missing directory, a link to nothing.
-const POLL: Duration = Duration::from_secs(1);
 
 /// What a look found.
 #[derive(Debug, Default)]
@@ -38,13 +34,6 @@ pub struct Outcome {
     pub problems: Vec<SourceProblem>,
     /// When to look again though nothing is seen to happen.
     pub next: Option<Instant>,
-}
-
-/// A file and where it was found.
-struct At<'a> {
-    file: &'a Path,
-    dir: &'a OwnedFd,
-    name: &'a OsStr,
 }
 
 /// A path of the settings.
@@ -251,14 +240,12 @@ impl Scanner {
     }
 
     fn visit_directory(&mut self, path: &Path, listing: Listing, now: Instant) {
-        let class = |name: &OsStr| classify(name, self.options.extensionless);
-        let manifests: Vec<&OsStr> = listing
-            .entries
-            .iter()
-            .map(|(name, _)| name.as_os_str())
-            .filter(|name| class(name) == NameClass::Manifest)
-            .collect();
-        let known: Vec<PathBuf> = self.entries.keys().filter(|f| f.parent() == Some(path)).cloned().collect();
+        let is_manifest = |name: &OsStr| classify(name, self.options.extensionless) == NameClass::Manifest;
+        let names = listing.entries.iter().map(|(name, _)| name.as_os_str());
+        let manifests: Vec<&OsStr> = names.filter(|name| is_manifest(name)).collect();
+        // A file that the settings name as well is looked at on its own account.
+        let own = |file: &&PathBuf| file.parent() == Some(path) && !self.roots.contains_key(*file);
+        let known: Vec<PathBuf> = self.entries.keys().filter(own).cloned().collect();
         let had_pods = known.iter().any(|f| self.entries.get(f).is_some_and(|e| !e.pods.is_empty()));
         let root = self.roots.entry(path.to_owned()).or_default();
         let same = root.identity.is_some_and(|identity| identity.is_same(&listing.identity));
@@ -318,40 +305,18 @@ impl Scanner {
     }
 
     fn visit_entry(&mut self, at: &At<'_>, seen: Seen, now: Instant) {
-        let file = at.file;
-        let mut entry = self.entries.remove(file).unwrap_or_default();
-        if seen.node != Node::Gone {
+        let mut entry = self.entries.remove(at.file).unwrap_or_default();
+        let due = if seen.node == Node::Gone {
+            let Some(due) = self.visit_gone(&mut entry, now) else { return };
+            Some(due)
+        } else {
             entry.gone_since = None;
-        }
-        let due = match seen.node {
-            Node::Gone => match self.visit_gone(&mut entry, now) {
-                Some(due) => Some(due),
-                None => return,
-            },
-            Node::File(stamp) => self.visit_file(at, &mut entry, stamp, seen.link, now),
-            Node::Dangling(target) => {
-                let what = format!("is a link to {}, which does not exist", target.display());
-                set_aside(&mut entry, file, "Unreadable", &what, "it is read as soon as it appears");
-                Some(now + POLL)
-            }
-            Node::Unreadable(why) => {
-                let what = format!("cannot be looked at ({why})");
-                set_aside(&mut entry, file, "Unreadable", &what, "it is tried again by itself");
-                Some(now + POLL)
-            }
-            Node::Directory => {
-                not_a_file(&mut entry, file, "directory");
-                None
-            }
-            Node::Special(kind) => {
-                not_a_file(&mut entry, file, kind);
-                None
-            }
+            Reader { options: &self.options, started: self.started, now }.visit(at, &mut entry, seen)
         };
         if let Some(due) = due {
             self.wake(due);
         }
-        self.entries.insert(file.to_owned(), entry);
+        self.entries.insert(at.file.to_owned(), entry);
     }
 
     /// A name that its readable directory does not hold. Editors move the old file away before they
@@ -359,7 +324,7 @@ impl Scanner {
     /// file waits to be read that may hold the same pod. `None`: forget the file.
     fn visit_gone(&self, entry: &mut Entry, now: Instant) -> Option<Instant> {
         let since = *entry.gone_since.get_or_insert(now);
-        let unread = self.entries.values().any(|e| e.pending.is_some() && e.stamp.is_none());
+        let unread = self.entries.values().any(|e| e.pending.is_some());
         let due = since + self.options.settle * if unread { PATIENCE + 1 } else { 1 };
         entry.problems.clear();
         entry.pending = None;
@@ -367,133 +332,6 @@ impl Scanner {
         entry.digest = None;
         (self.started && !entry.pods.is_empty() && now < due).then_some(due)
     }
-
-    fn visit_file(
-        &self,
-        at: &At<'_>,
-        entry: &mut Entry,
-        stamp: Stamp,
-        link: bool,
-        now: Instant,
-    ) -> Option<Instant> {
-        if entry.stamp == Some(stamp) {
-            entry.pending = None;
-            return None;
-        }
-        let first = if self.started { Arrival::Found } else { Arrival::Whole };
-        let pending = entry.pending.get_or_insert(Pending { arrival: first, since: now, stamp: Some(stamp) });
-        if pending.stamp.is_some_and(|s| s != stamp) && pending.arrival != Arrival::Whole {
-            // It goes on changing, though nothing was seen: no inotify on this file system.
-            pending.since = now;
-        }
-        pending.stamp = Some(stamp);
-        if link && pending.arrival == Arrival::Appeared {
-            pending.arrival = Arrival::Whole;
-        }
-        let pending = *pending;
-        let due = pending.due(self.options.settle);
-        if stamp.size == 0 {
-            return empty(entry, at.file, &pending, self.options.settle, now);
-        }
-        if now < due {
-            return Some(due);
-        }
-        let file = at.file;
-        match look::read(at.dir, at.name, &stamp) {
-            Ok(bytes) => self.take(file, entry, stamp, &bytes, pending, now),
-            Err(ReadFailure::Changed) => {
-                entry.pending = Some(Pending { arrival: Arrival::Written, since: now, stamp: None });
-                Some(now + self.options.settle)
-            }
-            Err(ReadFailure::TooLarge(size)) => {
-                let what = format!("is {size} bytes, more than the {MAX_FILE} that a manifest may have");
-                set_aside(entry, file, "TooLarge", &what, "split it or move it out");
-                entry.stamp = Some(stamp);
-                None
-            }
-            Err(ReadFailure::Io(why)) => {
-                let what = format!("cannot be read ({why})");
-                set_aside(entry, file, "Unreadable", &what, "correct its owner, mode or file system");
-                entry.stamp = Some(stamp);
-                entry.retry = true;
-                None
-            }
-        }
-    }
-
-    /// Judges what was read. Returns when to read again, where it may be half of something.
-    fn take(
-        &self,
-        file: &Path,
-        entry: &mut Entry,
-        stamp: Stamp,
-        bytes: &[u8],
-        pending: Pending,
-        now: Instant,
-    ) -> Option<Instant> {
-        let settle = self.options.settle;
-        let digest: [u8; 32] = Sha256::digest(bytes).into();
-        if entry.digest == Some(digest) {
-            settled(entry, stamp, digest);
-            return None;
-        }
-        if bytes.iter().all(|b| b.is_ascii_whitespace() || *b == 0) {
-            return empty(entry, file, &pending, settle, now);
-        }
-        let judgement = judge(file, crate::manifest::read(bytes, &self.options.read), &entry.pods);
-        // Text that stops in the middle of a line is rarely whole; JSON that is cut does not parse.
-        let cut = !bytes.ends_with(b"\n") && !bytes.starts_with(b"{");
-        let doubtful = judgement.doubtful || cut;
-        if doubtful && pending.may_be_half(now, settle) {
-            entry.pending = Some(Pending { arrival: Arrival::Doubtful, ..pending });
-            return Some(pending.since + settle * PATIENCE);
-        }
-        entry.pods = judgement.pods;
-        entry.problems = judgement.problems;
-        settled(entry, stamp, digest);
-        None
-    }
-}
-
-fn settled(entry: &mut Entry, stamp: Stamp, digest: [u8; 32]) {
-    entry.stamp = Some(stamp);
-    entry.digest = Some(digest);
-    entry.pending = None;
-    entry.retry = false;
-}
-
-/// A file without content is one that is about to get some; it removes nothing.
-fn empty(
-    entry: &mut Entry,
-    file: &Path,
-    pending: &Pending,
-    settle: Duration,
-    now: Instant,
-) -> Option<Instant> {
-    let due = pending.since + settle * PATIENCE;
-    if now < due && pending.arrival != Arrival::Whole {
-        return Some(due);
-    }
-    set_aside(entry, file, "Empty", "is empty", "write a manifest into it or delete it");
-    // Still waiting, so that the first bytes are given time.
-    entry.pending = Some(Pending { arrival: Arrival::Found, ..*pending });
-    None
-}
-
-fn not_a_file(entry: &mut Entry, file: &Path, kind: &str) {
-    let reason = if entry.pods.is_empty() { "Ignored" } else { "Unreadable" };
-    set_aside(entry, file, reason, &format!("is a {kind}, not a file"), "put a regular file in its place");
-}
-
-/// Keeps a file's pods as last accepted, and says why nothing new is taken from it.
-fn set_aside(entry: &mut Entry, file: &Path, reason: &'static str, what: &str, remedy: &str) {
-    let keeps: Vec<PodKey> = entry.pods.iter().map(|p| p.key.clone()).collect();
-    let message = format!("{}: {what}{}; {remedy}", file.display(), keeping(&keeps));
-    entry.problems =
-        vec![SourceProblem { path: file.into(), reason, message, diagnostics: Vec::new(), keeps }];
-    entry.stamp = None;
-    entry.digest = None;
-    entry.pending = None;
 }
 
 fn is_under(file: &Path, root: &Path) -> bool {

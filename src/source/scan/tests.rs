@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::manifest::ReadOptions;
+use std::time::Duration;
 
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -775,6 +776,38 @@ fn a_single_file_may_stand_in_place_of_a_directory() {
 }
 
 #[test]
+fn a_file_may_be_named_beside_its_directory() {
+    let mut b = Bench::new();
+    b.write("web", &yaml("web", "i:1"));
+    b.write("db.yaml", &yaml("db", "i:1"));
+    let dirs = vec![b.dir(), b.path("web"), b.path("db.yaml")];
+    b.scanner = Scanner::new(FileSourceOptions { dirs, ..options(&b.dir()) }, Seed::default());
+    let first = b.scan();
+    assert_eq!(running(&first), ["db=i:1", "web=i:1"]);
+    let second = b.settled();
+    assert!(first.pods.iter().zip(&second.pods).all(|(a, b)| Arc::ptr_eq(a, b)));
+    assert_eq!(second.next, None);
+}
+
+#[test]
+fn a_write_that_was_seen_is_read_though_the_stamp_is_the_same() {
+    let mut b = Bench::new();
+    b.write("web.yaml", &yaml("web", "i:1"));
+    b.scan();
+    b.write("web.yaml", &yaml("web", "i:2"));
+    // As if both writes fell into one tick of the file system's clock.
+    let stamp = match look::entry(fs::File::open(b.dir()).expect("open"), OsStr::new("web.yaml")).node {
+        Node::File(stamp) => stamp,
+        node => panic!("{node:?}"),
+    };
+    let path = b.path("web.yaml");
+    b.scanner.entries.get_mut(&path).expect("entry").stamp = Some(stamp);
+    assert_eq!(running(&b.settled()), ["web=i:1"]);
+    b.event("web.yaml", Kind::Closed);
+    assert_eq!(running(&b.scan()), ["web=i:2"]);
+}
+
+#[test]
 fn a_single_file_that_everybody_can_write_is_refused() {
     let mut b = Bench::new();
     b.write("web.yaml", &yaml("web", "i:1"));
@@ -839,5 +872,102 @@ proptest! {
             outcomes.push((running(&found), duplicates));
         }
         prop_assert_eq!(&outcomes[0], &outcomes[1]);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Write(u8, u8, u8),
+    Break(u8),
+    Truncate(u8),
+    Rename(u8, u8),
+    Remove(u8),
+    MoveAway,
+}
+
+fn any_deed() -> impl Strategy<Value = Deed> {
+    let file = 0..4u8;
+    prop_oneof![
+        4 => (0..4u8, 0..3u8, 0..3u8).prop_map(|(f, p, i)| Deed::Write(f, p, i)),
+        1 => file.clone().prop_map(Deed::Break),
+        1 => file.clone().prop_map(Deed::Truncate),
+        2 => (0..4u8, 0..4u8).prop_map(|(a, b)| Deed::Rename(a, b)),
+        2 => file.prop_map(Deed::Remove),
+        1 => Just(Deed::MoveAway),
+    ]
+}
+
+impl Bench {
+    /// Does it, and to the model: which pod each file stands for, by its last good content.
+    fn perform(&mut self, deed: &Deed, model: &mut BTreeMap<u8, Option<u8>>, seen: bool) {
+        let name = |f: &u8| format!("{f}.yaml");
+        let mut events = Vec::new();
+        match deed {
+            Deed::Write(f, pod, image) => {
+                self.write(&name(f), &yaml(&format!("p{pod}"), &format!("i:{image}")));
+                model.insert(*f, Some(*pod));
+                events.push((name(f), Kind::Closed));
+            }
+            Deed::Break(f) | Deed::Truncate(f) => {
+                self.write(&name(f), if matches!(deed, Deed::Break(_)) { "spec: [" } else { "" });
+                model.entry(*f).or_insert(None);
+                events.push((name(f), Kind::Closed));
+            }
+            Deed::Rename(from, to) if from != to && self.path(&name(from)).exists() => {
+                let good = fs::read_to_string(self.path(&name(from))).is_ok_and(|t| t.starts_with("api"));
+                fs::rename(self.path(&name(from)), self.path(&name(to))).expect("mv");
+                let pod = model.remove(from).flatten();
+                // A broken file carries nothing along to its new name.
+                let kept = model.get(to).copied().flatten();
+                model.insert(*to, if good { pod } else { kept });
+                events.extend([(name(from), Kind::Gone), (name(to), Kind::MovedHere)]);
+            }
+            Deed::Remove(f) if self.path(&name(f)).exists() => {
+                fs::remove_file(self.path(&name(f))).expect("rm");
+                model.remove(f);
+                events.push((name(f), Kind::Gone));
+            }
+            Deed::MoveAway => {
+                let away = self.home.path().join("away");
+                fs::rename(self.dir(), &away).expect("mv");
+                self.settled();
+                fs::rename(&away, self.dir()).expect("mv");
+            }
+            _ => {}
+        }
+        for (name, kind) in events.into_iter().filter(|_| seen) {
+            self.event(&name, kind);
+        }
+    }
+}
+
+proptest! {
+
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// The set follows the files' last good contents, and a pod that some file stands for all the time
+    /// is never missing for a moment, whether events are seen or not.
+    #[test]
+    fn whatever_happens_to_files_no_pod_blinks(
+        deeds in proptest::collection::vec((any_deed(), any::<bool>(), 0..300u64), 1..12),
+    ) {
+        let mut b = Bench::new();
+        b.scan();
+        let mut model = BTreeMap::new();
+        for (deed, seen, pause) in deeds {
+            let keys = |model: &BTreeMap<u8, Option<u8>>| -> BTreeSet<String> {
+                model.values().flatten().map(|p| format!("p{p}")).collect()
+            };
+            let before = keys(&model);
+            b.perform(&deed, &mut model, seen);
+            let after = keys(&model);
+            for _ in 0..3 {
+                let found: BTreeSet<String> = b.wait(pause).scan().pods.iter().map(|p| p.key.name.clone()).collect();
+                let throughout: BTreeSet<String> = before.intersection(&after).cloned().collect();
+                prop_assert!(found.is_superset(&throughout), "{deed:?}: {found:?} lacks some of {throughout:?}");
+            }
+            let found: BTreeSet<String> = b.settled().pods.iter().map(|p| p.key.name.clone()).collect();
+            prop_assert_eq!(found, after, "{:?}", deed);
+        }
     }
 }

@@ -49,8 +49,6 @@ pub struct SpecInput<'a> {
     pub uid: &'a str,
     /// One of its containers.
     pub container: &'a Container,
-    /// Whether it is an init container.
-    pub init: bool,
     /// The image's configuration.
     pub image: &'a ImageConfiguration,
     /// The image as the manifest names it.

@@ -65,13 +65,15 @@ pub(super) fn of(input: &SpecInput<'_>) -> Result<Vec<Mount>, SpecError> {
     extra.extend(own);
     extra.sort_by_key(|m| m.destination().components().count());
 
-    let replaced = |path: &Path| extra.iter().any(|m| m.destination() == path);
     // Whoever mounts all of /dev has the devices there.
-    let own_dev = replaced(Path::new("/dev"));
-    let mut all: Vec<Mount> = kernel_mounts(input.privileged())
-        .into_iter()
-        .filter(|m| !replaced(m.destination()) && !(own_dev && m.destination().starts_with("/dev")))
-        .collect();
+    let replaced = |kernel: &Path| {
+        extra
+            .iter()
+            .map(|m| m.destination().as_path())
+            .any(|own| own == kernel || (own == Path::new("/dev") && kernel.starts_with(own)))
+    };
+    let mut all: Vec<Mount> =
+        kernel_mounts(input.privileged()).into_iter().filter(|m| !replaced(m.destination())).collect();
     all.extend(extra);
     Ok(all)
 }

@@ -74,7 +74,6 @@ impl Given {
             pod: &self.pod,
             uid: "7c0ffee0-0000-4000-8000-000000000001",
             container: &self.pod.spec.as_ref().unwrap().containers[0],
-            init: false,
             image: &self.image,
             image_name: "web:1",
             user: &self.user,

@@ -131,7 +131,7 @@ async fn each_plugin_gets_the_result_of_the_one_before_and_the_last_one_counts()
 #[tokio::test]
 async fn a_plugins_error_is_one_line_with_its_name_path_and_code() {
     let dir = tempfile::tempdir().unwrap();
-    plugin(dir.path(), "bad", r#"echo '{"code": 7, "msg": "no such\nbridge", "details": "br9"}'; exit 1"#);
+    plugin(dir.path(), "bad", r#"printf %s '{"code": 7, "msg": "no such\nbridge", "details": "br9"}'; exit 1"#);
     plugin(dir.path(), "loud", "echo 'panic: oh no' >&2; exit 2");
     plugin(dir.path(), "mute", "exit 3");
     let d = dir.path().display();

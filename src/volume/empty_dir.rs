@@ -1,0 +1,79 @@
+//! emptyDir: a directory of the pod's own, on the disk or in memory.
+
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{PodSpec, Volume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rustix::mount::{MountFlags, mount};
+
+use super::mount_table::MountTable;
+use super::{PreparedVolume, VolumeError, make_dir, size, volume_dir};
+
+/// Directory of all emptyDirs of a pod.
+pub(super) const PLUGIN: &str = "kubernetes.io~empty-dir";
+
+pub(super) fn prepare(
+    volume: &Volume,
+    spec: &PodSpec,
+    pod_dir: &Path,
+    mounts: &MountTable,
+) -> Result<PreparedVolume, VolumeError> {
+    let source = volume.empty_dir.clone().unwrap_or_default();
+    let directory = volume_dir(pod_dir, PLUGIN, &volume.name);
+    make_dir(directory.parent().unwrap_or(pod_dir), 0o750)?;
+    make_dir(&directory, 0o777)?;
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => {}
+        "Memory" => {
+            let limit = source.size_limit.as_ref().map(|limit| parse(&volume.name, limit)).transpose()?;
+            if !mounts.is_mount_point(&directory) {
+                mount_tmpfs(&directory, smallest(limit, spec))?;
+            }
+        }
+        other => {
+            let what = format!("emptyDir medium {other:?}");
+            return Err(VolumeError::Unsupported { volume: volume.name.clone(), what });
+        }
+    }
+    // Explicit, as the umask took some of it: any user of the pod may write.
+    fs::set_permissions(&directory, Permissions::from_mode(0o777))
+        .map_err(VolumeError::io("change the mode of", &directory))?;
+    Ok(PreparedVolume { host_path: directory, is_file: false })
+}
+
+fn parse(volume: &str, limit: &Quantity) -> Result<u64, VolumeError> {
+    let bad = || VolumeError::Size { volume: volume.to_owned(), value: limit.0.clone() };
+    size::bytes(&limit.0).ok_or_else(bad)
+}
+
+/// What the pages may come to: the volume's limit, or the pod's memory limit when that is lower. Without either
+/// the kernel's own default holds, half of the memory.
+fn smallest(limit: Option<u64>, spec: &PodSpec) -> Option<u64> {
+    // A limit of zero means none, as in the API.
+    limit.filter(|l| *l > 0).into_iter().chain(pod_memory_limit(spec)).min()
+}
+
+/// The sum over the containers, if each has a limit; for pod-level resources, theirs.
+fn pod_memory_limit(spec: &PodSpec) -> Option<u64> {
+    let memory = |resources: &Option<k8s_openapi::api::core::v1::ResourceRequirements>| {
+        let limits = resources.as_ref()?.limits.as_ref()?;
+        size::bytes(&limits.get("memory")?.0)
+    };
+    memory(&spec.resources).or_else(|| {
+        let each: Option<Vec<u64>> = spec.containers.iter().map(|c| memory(&c.resources)).collect();
+        each.map(|limits| limits.iter().sum()).filter(|sum| *sum > 0)
+    })
+}
+
+fn mount_tmpfs(directory: &Path, size: Option<u64>) -> Result<(), VolumeError> {
+    let options = match size {
+        Some(bytes) => format!("mode=0777,size={bytes}"),
+        None => "mode=0777".to_owned(),
+    };
+    let options = CString::new(options).map_err(|e| VolumeError::io("mount", directory)(e.into()))?;
+    mount("tmpfs", directory, "tmpfs", MountFlags::empty(), options.as_c_str())
+        .map_err(|e| VolumeError::io("mount a tmpfs on", directory)(e.into()))
+}

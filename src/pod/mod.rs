@@ -4,3 +4,4 @@
 //! per pod key observes, asks the pure `plan`, and acts. Nothing here reads manifests or speaks gRPC.
 
 pub mod board;
+pub mod daemon;

@@ -5,6 +5,7 @@
 //! directory is gone, unreadable, or an empty mount point) sends no set at all: the desired state is
 //! frozen, never emptied. Nothing here knows of containerd.
 
+pub mod names;
 pub mod update;
 
 pub use update::*;

@@ -2,3 +2,4 @@
 //! `raw.rs`. Nothing here knows of pods or containerd.
 
 pub mod clock;
+pub mod notify;

@@ -160,8 +160,8 @@ pub(super) struct Get {
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// How it is printed
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t, hide_default_value = true)]
-    pub output: Output,
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Output>,
     /// Go on printing what changes
     #[arg(short, long)]
     pub watch: bool,
@@ -336,8 +336,8 @@ pub(super) enum ImageVerb {
     #[command(visible_alias = "list")]
     Ls {
         /// How it is printed
-        #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t, hide_default_value = true)]
-        output: Output,
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
     },
     /// Import OCI or docker archives (.tar, .tar.gz, .tar.zst); - for standard input
     Import {

@@ -32,7 +32,6 @@ impl Client {
         Ok(Self { paths: Paths::under(root) })
     }
 
-
     /// A path under a pod, or under the pods of a namespace.
     pub(super) fn pod_path(namespace: &str, name: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", encode(namespace), encode(name))

@@ -22,7 +22,7 @@ pub(super) async fn get(client: Client, namespace: String, args: Get) -> Outcome
     let view = View {
         namespace: (!args.all_namespaces).then_some(namespace),
         names,
-        output: args.output,
+        output: args.output.unwrap_or_default(),
         selector: args.selector.as_deref().map(Selector::parse).transpose().map_err(CliError::Usage)?,
         table: Table::default(),
     };
@@ -31,7 +31,7 @@ pub(super) async fn get(client: Client, namespace: String, args: Get) -> Outcome
         (Resource::Pods, true) => view.watch_pods(&client).await,
         (Resource::Events, false) => view.events(&client).await,
         (Resource::Events, true) => view.watch_events(&client).await,
-        (Resource::Images, false) => image::list(&client, args.output, &view.names).await,
+        (Resource::Images, false) => image::list(&client, view.output, &view.names).await,
         (Resource::Images, true) => Err(CliError::Usage("images cannot be watched".to_owned())),
     }
 }
@@ -342,7 +342,7 @@ mod tests {
         Get {
             resource: resource.into(),
             names: names.iter().map(|n| (*n).to_owned()).collect(),
-            output: Output::Table,
+            output: None,
             watch: false,
             all_namespaces: false,
             selector: None,

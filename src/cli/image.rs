@@ -25,7 +25,7 @@ const CHUNK: usize = 64 * 1024;
 
 pub(super) async fn image(client: Client, args: Image) -> Outcome {
     match args.verb {
-        ImageVerb::Ls { output } => list(&client, output, &[]).await,
+        ImageVerb::Ls { output } => list(&client, output.unwrap_or_default(), &[]).await,
         ImageVerb::Import { files } => import(&client, &files).await,
         ImageVerb::Rm { names } => remove(&client, &names).await,
     }

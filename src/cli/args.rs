@@ -399,7 +399,11 @@ mod tests {
 
     #[test]
     fn flags_may_stand_before_and_behind_the_verb() {
-        for line in ["-n kube --root /r get pods -A", "get -n kube pods --root /r -A", "get pods -n kube -A --root=/r"] {
+        for line in [
+            "-n kube --root /r get pods -A",
+            "get -n kube pods --root /r -A",
+            "get pods -n kube -A --root=/r",
+        ] {
             let cli = parse(line).unwrap();
             let Verb::Get(get) = cli.verb else { panic!("{line}") };
             assert_eq!(cli.root, PathBuf::from("/r"));
@@ -427,7 +431,9 @@ mod tests {
 
     #[test]
     fn durations_and_tails_are_read_as_kubectl_reads_them() {
-        let Verb::Wait(wait) = parse("wait pod/web --for=Ready --timeout=1m30s").unwrap().verb else { panic!() };
+        let Verb::Wait(wait) = parse("wait pod/web --for=Ready --timeout=1m30s").unwrap().verb else {
+            panic!()
+        };
         assert_eq!(wait.timeout.as_secs(), 90);
         let Verb::Logs(logs) = parse("logs web --tail -1 --since 5m").unwrap().verb else { panic!() };
         assert_eq!((logs.tail, logs.since.unwrap().as_secs()), (-1, 300));

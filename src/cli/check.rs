@@ -236,7 +236,8 @@ fn manifests(dir: &Path, extensionless: bool) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: b:1}]}\n";
+    const POD: &str =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: b:1}]}\n";
 
     struct Dir(tempfile::TempDir);
 
@@ -264,7 +265,10 @@ mod tests {
     fn a_good_manifest_has_only_a_summary() {
         let dir = Dir::with(&[("web.yaml", POD)]);
         let (text, failed) = dir.check(&["web.yaml"], CheckOutput::Text);
-        assert_eq!((text.as_str(), failed), ("1 document in 1 file: 1 ok, 0 with warnings, 0 refused\n", false));
+        assert_eq!(
+            (text.as_str(), failed),
+            ("1 document in 1 file: 1 ok, 0 with warnings, 0 refused\n", false)
+        );
     }
 
     #[test]
@@ -280,7 +284,13 @@ mod tests {
     #[test]
     fn a_directory_is_read_as_the_daemon_reads_it() {
         let db = POD.replace("web", "db");
-        let dir = Dir::with(&[("b.yaml", POD), ("a.yml", &db), ("b.yaml.bak", POD), (".c.yaml", POD), ("notes.txt", "x")]);
+        let dir = Dir::with(&[
+            ("b.yaml", POD),
+            ("a.yml", &db),
+            ("b.yaml.bak", POD),
+            (".c.yaml", POD),
+            ("notes.txt", "x"),
+        ]);
         let (text, failed) = dir.check(&[""], CheckOutput::Json);
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         let files: Vec<&str> = lines.iter().map(|l| l["file"].as_str().unwrap()).collect();

@@ -136,7 +136,9 @@ async fn whole(body: Incoming) -> Result<Bytes, CliError> {
 async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, CliError> {
     let bytes = whole(response.into_body()).await?;
     serde_json::from_slice(&bytes).map_err(|e| {
-        CliError::Failed(format!("podling answered something unexpected ({e}); are client and daemon the same version?"))
+        CliError::Failed(format!(
+            "podling answered something unexpected ({e}); are client and daemon the same version?"
+        ))
     })
 }
 

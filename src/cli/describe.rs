@@ -184,7 +184,11 @@ fn container(page: &mut Page, spec: &Container, state: Option<&ContainerStatus>)
     }
     if let Some(state) = state {
         show_state(page, "State", state.state.as_ref());
-        show_state(page, "Last State", state.last_state.as_ref().filter(|s| **s != ContainerState::default()));
+        show_state(
+            page,
+            "Last State",
+            state.last_state.as_ref().filter(|s| **s != ContainerState::default()),
+        );
         let ready = if state.ready { "True" } else { "False" };
         page.line(INDENT, BODY, "Ready", ready);
         page.line(INDENT, BODY, "Restart Count", &state.restart_count.to_string());
@@ -313,10 +317,18 @@ fn event_table(page: &mut Page, pod: &Pod, events: &[Event], now: Timestamp) {
         let last = age::since(event.last_timestamp.as_ref().map(|t| t.0), now);
         let age = match event.count.unwrap_or(1) {
             1 => last,
-            n => format!("{last} (x{n} over {})", age::since(event.first_timestamp.as_ref().map(|t| t.0), now)),
+            n => {
+                format!("{last} (x{n} over {})", age::since(event.first_timestamp.as_ref().map(|t| t.0), now))
+            }
         };
         let from = event.source.as_ref().and_then(|s| s.component.clone()).unwrap_or_default();
-        rows.push(vec![format!("  {}", text(&event.type_)), text(&event.reason), age, from, text(&event.message)]);
+        rows.push(vec![
+            format!("  {}", text(&event.type_)),
+            text(&event.reason),
+            age,
+            from,
+            text(&event.message),
+        ]);
     }
     if rows.len() == 2 {
         return page.head("Events", "<none>");

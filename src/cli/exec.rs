@@ -141,7 +141,8 @@ fn watch_size(frames: mpsc::Sender<ExecFrame>) {
 }
 
 fn terminal_size() -> Option<TerminalSize> {
-    let size = tcgetwinsize(std::io::stdout().as_fd()).or_else(|_| tcgetwinsize(std::io::stdin().as_fd())).ok()?;
+    let size =
+        tcgetwinsize(std::io::stdout().as_fd()).or_else(|_| tcgetwinsize(std::io::stdin().as_fd())).ok()?;
     (size.ws_col > 0).then_some(TerminalSize { columns: size.ws_col, rows: size.ws_row })
 }
 

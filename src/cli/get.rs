@@ -54,7 +54,8 @@ fn resource(args: &Get) -> Result<(Resource, Vec<String>), CliError> {
         "images" | "image" => Resource::Images,
         "events" | "event" | "ev" => Resource::Events,
         other => {
-            let text = format!("podling has no resource type {other:?}; it has pods (po, pod), images, events (ev)");
+            let text =
+                format!("podling has no resource type {other:?}; it has pods (po, pod), images, events (ev)");
             return Err(CliError::Usage(text));
         }
     };
@@ -129,7 +130,9 @@ impl View {
             let list: List<Pod> = client.get(&self.path("pods"), &none).await?;
             pods = list.items;
         } else if self.namespace.is_none() {
-            return Err(CliError::Usage("a pod cannot be named across all namespaces; leave out -A".to_owned()));
+            return Err(CliError::Usage(
+                "a pod cannot be named across all namespaces; leave out -A".to_owned(),
+            ));
         }
         for name in &self.names {
             let path = format!("{}/{}", self.path("pods"), encode(name));
@@ -210,9 +213,8 @@ impl View {
         let Ok(status) = client.get::<NodeStatus>("/podling/v1/status", &Query::default()).await else {
             return;
         };
-        let concerns = |p: &&Problem| {
-            self.names.is_empty() || p.keeps.iter().any(|key| self.names.contains(&key.name))
-        };
+        let concerns =
+            |p: &&Problem| self.names.is_empty() || p.keeps.iter().any(|key| self.names.contains(&key.name));
         for problem in status.sources.values().flat_map(|r| &r.problems).filter(concerns) {
             say(&problem_line(problem));
         }

@@ -21,7 +21,9 @@ use crate::settings::{LogFormat, LogOptions};
 
 /// The log level cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("--log-level: `{0}` is not error, warn, info, debug, trace, off or a list such as info,podling::pod=debug")]
+#[error(
+    "--log-level: `{0}` is not error, warn, info, debug, trace, off or a list such as info,podling::pod=debug"
+)]
 pub struct LevelError(String);
 
 /// Sets the process's log up. The first call counts; later ones only check their level.
@@ -41,7 +43,9 @@ fn levels(options: &LogOptions) -> Result<Targets, LevelError> {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let own = |level: LevelFilter| Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("podling", level);
+    let own = |level: LevelFilter| {
+        Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("podling", level)
+    };
     let Some(text) = options.level.as_deref().filter(|t| !t.trim().is_empty()) else {
         return Ok(own(verbose));
     };

@@ -25,8 +25,8 @@ pub(super) fn object(out: &mut impl Write, format: Output, object: &impl Seriali
 
 fn yaml(value: &Value) -> Result<String, CliError> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    let mut text = serde_saphyr::to_string_with_options(value, options)
-        .map_err(|e| CliError::Failed(e.to_string()))?;
+    let mut text =
+        serde_saphyr::to_string_with_options(value, options).map_err(|e| CliError::Failed(e.to_string()))?;
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -54,9 +54,12 @@ mod tests {
 
     #[test]
     fn all_requirements_must_hold() {
-        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "a".to_owned())]);
+        let labels =
+            BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "a".to_owned())]);
         let matches = |text: &str| Selector::parse(text).unwrap().matches(Some(&labels));
-        assert!(matches("app=web") && matches("app==web,tier!=b") && matches("app,!old") && matches("gone!=x"));
+        assert!(
+            matches("app=web") && matches("app==web,tier!=b") && matches("app,!old") && matches("gone!=x")
+        );
         assert!(!matches("app=db") && !matches("app,old") && !matches("!app") && !matches("tier!=a"));
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Outcome;
 use super::args::{Wait, pod_name};
@@ -18,6 +18,8 @@ use crate::server::wire::{NodeStatus, PodDetails, WatchEvent};
 
 /// How often the manifest file is read again while waiting for it to be applied.
 const REREAD: Duration = Duration::from_millis(500);
+/// The first look has this long even when the timeout is shorter, or 0.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// Pause before a daemon that went away is asked again.
 const RECONNECT: Duration = Duration::from_millis(200);
 
@@ -68,6 +70,14 @@ impl Goal {
     }
 }
 
+/// How one connection's watch came to its end.
+enum Watched {
+    Met,
+    TimedOut,
+    /// The daemon went away.
+    Ended,
+}
+
 /// The file whose content must be in force.
 enum Wanted {
     /// The pod's own, read again whenever it is looked at.
@@ -107,11 +117,10 @@ impl<'a> Waiter<'a> {
         let mut seen = false;
         let mut stream = self.open().await?;
         loop {
-            match timeout_at(deadline, self.watch(&mut stream, &mut seen, deadline)).await {
-                Ok(Ok(true)) => return Ok(()),
-                Ok(Ok(false)) if Instant::now() >= deadline => return Err(self.timed_out(seen)),
-                Ok(Ok(false) | Err(_)) => {}
-                Err(_) => return Err(self.timed_out(seen)),
+            match self.watch(&mut stream, &mut seen, deadline).await {
+                Ok(Watched::Met) => return Ok(()),
+                Ok(Watched::TimedOut) => return Err(self.timed_out(seen)),
+                Ok(Watched::Ended) | Err(_) => {}
             }
             stream = loop {
                 if Instant::now() >= deadline {
@@ -133,25 +142,31 @@ impl<'a> Waiter<'a> {
         self.client.stream(&path, &query).await
     }
 
-    /// True when the goal is met, false when the stream ended before.
-    async fn watch(&self, stream: &mut Stream, seen: &mut bool, deadline: Instant) -> Result<bool, CliError> {
+    /// Looks at the pod at least once, whatever the deadline, and then at each change.
+    async fn watch(
+        &self,
+        stream: &mut Stream,
+        seen: &mut bool,
+        deadline: Instant,
+    ) -> Result<Watched, CliError> {
+        let patience = deadline.max(Instant::now() + FIRST_LOOK);
         let mut pod: Option<Pod> = None;
         let mut told = false;
         loop {
-            let reread = (Instant::now() + REREAD).min(deadline);
             tokio::select! {
                 event = stream.object::<WatchEvent<Pod>>() => {
-                    let Some(WatchEvent { kind, object }) = event? else { return Ok(false) };
+                    let Some(WatchEvent { kind, object }) = event? else { return Ok(Watched::Ended) };
                     match kind.as_str() {
                         "BOOKMARK" => told = true,
                         "DELETED" => pod = None,
                         _ => (*seen, pod) = (true, Some(object)),
                     }
                 }
-                () = sleep_until(reread), if self.goal == Goal::Applied && told => {}
+                () = sleep(REREAD), if self.goal == Goal::Applied && told => {}
+                () = sleep_until(if told { deadline } else { patience }) => return Ok(Watched::TimedOut),
             }
             if told && self.met(pod.as_ref()).await {
-                return Ok(true);
+                return Ok(Watched::Met);
             }
         }
     }
@@ -173,7 +188,9 @@ impl<'a> Waiter<'a> {
 
     async fn applied(&self, pod: &Pod) -> bool {
         let annotations = pod.metadata.annotations.as_ref();
-        let Some(running) = annotations.and_then(|a| a.get("kubernetes.io/config.hash")) else { return false };
+        let Some(running) = annotations.and_then(|a| a.get("kubernetes.io/config.hash")) else {
+            return false;
+        };
         match &self.wanted {
             Wanted::Hash(hash) => hash == running,
             Wanted::Own => {
@@ -293,7 +310,8 @@ mod tests {
         let daemon = Daemon::start();
         let client = Client::new(daemon.root.path()).unwrap();
         let file = daemon.root.path().join("web.yaml");
-        let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: b}]}\n";
+        let text =
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: b}]}\n";
         std::fs::write(&file, text).unwrap();
         let hash = hash_of(&file, "default", "web", "node1").unwrap();
 
@@ -321,8 +339,11 @@ mod tests {
         let file = dir.path().join("x.yaml");
         let said = |name: &str| hash_of(&file, "default", name, "n").unwrap_err().to_string();
         assert!(said("web").ends_with("x.yaml: No such file or directory (os error 2)"));
-        std::fs::write(&file, "apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: a, image: b}]}\n")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: db}\nspec: {containers: [{name: a, image: b}]}\n",
+        )
+        .unwrap();
         assert!(said("web").ends_with("x.yaml: there is no pod default/web in this file"));
         assert!(hash_of(&file, "default", "db-n", "n").is_ok());
     }

@@ -90,11 +90,7 @@ fn switching() -> Response<Body> {
     response
 }
 
-async fn session(
-    upgrade: OnUpgrade,
-    streams: ExecStreams,
-    cancel: CancellationToken,
-) -> io::Result<()> {
+async fn session(upgrade: OnUpgrade, streams: ExecStreams, cancel: CancellationToken) -> io::Result<()> {
     let upgraded = upgrade.await.map_err(io::Error::other)?;
     let Parts { io, read_buf, .. } = upgraded
         .downcast::<TokioIo<UnixStream>>()

@@ -1,4 +1,5 @@
-//! A runtime in memory and a server around it, for tests of the server and of the CLI.
+//! A runtime in memory and a server around it, for tests of the server and, through `tests/cli.rs`, of
+//! the program.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -11,8 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::access::*;
-use super::{Backend, bind, serve_on};
+use super::{
+    AccessError, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess,
+    ServerError, TerminalSize, bind, serve_on,
+};
 use crate::manifest::{Hashes, Origin, PodKey, PodManifest};
 use crate::pod::board::{Board, Control, PodView};
 use crate::settings::Paths;
@@ -100,7 +103,12 @@ impl RuntimeAccess for FakeRuntime {
 
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>> {
         let names = self.images.lock().unwrap().clone();
-        let info = |name: String| ImageInfo { name, digest: "sha256:abcdef0123456789".into(), size: 1 << 20, created: None };
+        let info = |name: String| ImageInfo {
+            name,
+            digest: "sha256:abcdef0123456789".into(),
+            size: 1 << 20,
+            created: None,
+        };
         Box::pin(async move { Ok(names.into_iter().map(info).collect()) })
     }
 
@@ -108,7 +116,8 @@ impl RuntimeAccess for FakeRuntime {
         Box::pin(async move {
             let mut content = Vec::new();
             let file = tokio::fs::File::open(&archive).await;
-            let mut file = file.map_err(|e| AccessError::Invalid(format!("cannot read {}: {e}", archive.display())))?;
+            let mut file =
+                file.map_err(|e| AccessError::Invalid(format!("cannot read {}: {e}", archive.display())))?;
             file.read_to_end(&mut content).await.unwrap();
             self.imports.lock().unwrap().push((archive, content));
             Ok(vec!["localhost/new:1".into()])
@@ -138,7 +147,7 @@ pub(crate) struct Daemon {
     pub runtime: Arc<FakeRuntime>,
     pub control: mpsc::Receiver<Control>,
     pub shutdown: CancellationToken,
-    pub serving: tokio::task::JoinHandle<Result<(), super::ServerError>>,
+    pub serving: tokio::task::JoinHandle<Result<(), ServerError>>,
 }
 
 impl Drop for Daemon {

@@ -36,9 +36,8 @@ pub(super) async fn import(routes: &Routes, query: &Query, body: Incoming) -> An
 /// Writes the body to a file beside the state, where there is room for images; it goes with the handle.
 async fn save(routes: &Routes, mut body: Incoming) -> Result<tempfile::TempPath, Refusal> {
     let dir = routes.backend.paths.state();
-    let failed = |e: std::io::Error| {
-        Refusal::internal(format!("cannot store the archive in {}: {e}", dir.display()))
-    };
+    let failed =
+        |e: std::io::Error| Refusal::internal(format!("cannot store the archive in {}: {e}", dir.display()));
     std::fs::create_dir_all(&dir).map_err(failed)?;
     let (file, path) = tempfile::Builder::new()
         .prefix(".import-")

@@ -36,9 +36,7 @@ fn field_selector(query: &Query) -> Result<Option<String>, Refusal> {
         None | Some("") => Ok(None),
         Some(text) => match text.strip_prefix("metadata.name=") {
             Some(name) => Ok(Some(name.trim_start_matches('=').to_owned())),
-            None => {
-                Err(Refusal::bad_request(format!("field selector `{text}` is not metadata.name=NAME")))
-            }
+            None => Err(Refusal::bad_request(format!("field selector `{text}` is not metadata.name=NAME"))),
         },
     }
 }
@@ -83,9 +81,7 @@ pub(super) fn pick_container(view: &PodView, query: &Query) -> Result<String, Re
     let name = &view.manifest.key.name;
     match query.get("container") {
         Some(wanted) if container_names(pod).any(|c| c == wanted) => Ok(wanted.to_owned()),
-        Some(wanted) => {
-            Err(Refusal::bad_request(format!("container {wanted} is not valid for pod {name}")))
-        }
+        Some(wanted) => Err(Refusal::bad_request(format!("container {wanted} is not valid for pod {name}"))),
         None => {
             let containers: Vec<_> = pod.spec.iter().flat_map(|s| &s.containers).collect();
             match containers.as_slice() {

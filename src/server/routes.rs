@@ -70,7 +70,9 @@ impl Routes {
             ["pods", name, order @ ("stop" | "start" | "restart")] if post => {
                 orders::give(self, key(name), order).await
             }
-            ["pods" | "events"] | ["pods", _] | ["pods", _, "log" | "exec" | "stop" | "start" | "restart"] => {
+            ["pods" | "events"]
+            | ["pods", _]
+            | ["pods", _, "log" | "exec" | "stop" | "start" | "restart"] => {
                 Err(Refusal::method(request.method(), request.uri().path()))
             }
             _ => Err(Refusal::not_found("the server could not find the requested resource")),

@@ -29,8 +29,11 @@ pub(super) async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), ServerError> {
     let Endpoint { listener, path, _lock } = endpoint;
-    let listener = UnixListener::from_std(listener)
-        .map_err(|source| ServerError::Io { action: "listen on", path: path.clone(), source })?;
+    let listener = UnixListener::from_std(listener).map_err(|source| ServerError::Io {
+        action: "listen on",
+        path: path.clone(),
+        source,
+    })?;
     let routes = Routes::new(backend, shutdown.clone());
     let tasks = TaskTracker::new();
     loop {

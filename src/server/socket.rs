@@ -78,8 +78,7 @@ pub fn bind(paths: &Paths) -> Result<Endpoint, ServerError> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(error("replace", &path)(e)),
         _ => {}
     }
-    let listener =
-        short(&path, |path| UnixListener::bind(path)).map_err(error("listen on", &path))?;
+    let listener = short(&path, |path| UnixListener::bind(path)).map_err(error("listen on", &path))?;
     private(&path, 0o600)?;
     listener.set_nonblocking(true).map_err(error("listen on", &path))?;
     Ok(Endpoint { listener, path, _lock: lock })

@@ -144,7 +144,11 @@ async fn refusals_are_status_objects_with_kubernetes_words() {
         ),
         ("DELETE", "/podling/v1/images?name=gone", (404, "NotFound", "image \"gone\" not found")),
         ("DELETE", "/podling/v1/images", (400, "BadRequest", "name: an image name is needed")),
-        ("POST", "/podling/v1/images?path=a.tar", (400, "BadRequest", "path: `a.tar` is not an absolute path")),
+        (
+            "POST",
+            "/podling/v1/images?path=a.tar",
+            (400, "BadRequest", "path: `a.tar` is not an absolute path"),
+        ),
     ] {
         let (code, reason, message) = refusal(&daemon, method, target).await;
         assert_eq!((code, reason.as_str(), message.as_str()), expected, "{method} {target}");
@@ -208,7 +212,8 @@ async fn a_reader_that_does_not_read_holds_nobody_up() {
 async fn logs_come_as_text_with_their_parameters_passed_on() {
     let daemon = Daemon::start();
     daemon.board.publish(running("web"));
-    let target = "/api/v1/namespaces/default/pods/web/log?tailLines=5&timestamps=true&sinceTime=2026-01-01T00:00:00Z";
+    let target =
+        "/api/v1/namespaces/default/pods/web/log?tailLines=5&timestamps=true&sinceTime=2026-01-01T00:00:00Z";
     let text = send(&daemon, "GET", target).await.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(text, "app line 1\napp line 2\n");
     let asked = daemon.runtime.log_requests.lock().unwrap()[0].clone();
@@ -421,7 +426,9 @@ async fn stderr_is_apart_without_a_terminal_and_the_size_is_passed_with_one() {
     let daemon = daemon_with_web();
     let mut connection = exec(&daemon, "command=shout").await.unwrap();
     let got = frames(&mut connection).await;
-    assert!(got.contains(&ExecFrame::Stdout("out\n".into())) && got.contains(&ExecFrame::Stderr("err\n".into())));
+    assert!(
+        got.contains(&ExecFrame::Stdout("out\n".into())) && got.contains(&ExecFrame::Stderr("err\n".into()))
+    );
     let mut connection = exec(&daemon, "command=shout&tty=1&columns=80&rows=24").await.unwrap();
     let got: Vec<u8> = frames(&mut connection)
         .await

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hyper::body::Bytes;
 use hyper::Response;
+use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -79,12 +79,7 @@ pub(super) fn pods(routes: &Routes, scope: Scope, bookmarks: bool) -> Response<B
     response
 }
 
-async fn watch_pods(
-    client: Client,
-    mut board: watch::Receiver<Snapshot>,
-    scope: Scope,
-    bookmarks: bool,
-) {
+async fn watch_pods(client: Client, mut board: watch::Receiver<Snapshot>, scope: Scope, bookmarks: bool) {
     let mut told = BTreeMap::new();
     let mut first = true;
     loop {

@@ -34,7 +34,9 @@ pub(super) fn node_name(value: &str) -> Result<String, String> {
     if is_subdomain(&lower) {
         return Ok(lower);
     }
-    Err(format!("`{value}` is not a node name: at most 253 letters, digits, `-` and `.`, beginning and ending with a letter or digit"))
+    Err(format!(
+        "`{value}` is not a node name: at most 253 letters, digits, `-` and `.`, beginning and ending with a letter or digit"
+    ))
 }
 
 /// A DNS domain, with or without the final dot.
@@ -65,7 +67,9 @@ pub(super) fn cgroup_root(value: &str) -> Result<String, String> {
         return Err(format!("`{value}` is not an absolute cgroup path below the root, such as /podling"));
     }
     if parts.first().is_some_and(|p| p.starts_with("kubepods")) {
-        return Err(format!("`{value}` belongs to a kubelet, which kills what it does not know there; take another, such as /podling"));
+        return Err(format!(
+            "`{value}` belongs to a kubelet, which kills what it does not know there; take another, such as /podling"
+        ));
     }
     Ok(path.to_owned())
 }

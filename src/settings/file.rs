@@ -73,8 +73,7 @@ pub(super) struct FileSettings {
 
 /// Reads the text of a config file. All findings are collected before it gives up.
 pub(super) fn parse(file: &Path, text: &str) -> Result<FileSettings, SettingsError> {
-    let finding =
-        |line, column, text: String| Finding { file: file.to_owned(), line, column, text };
+    let finding = |line, column, text: String| Finding { file: file.to_owned(), line, column, text };
     let tree = match serde_saphyr::from_str::<Option<Spanned<Value>>>(text) {
         Ok(tree) => tree,
         Err(e) => {
@@ -265,7 +264,11 @@ fn bytes(name: &str, value: &Value, min: u64) -> Result<u64, String> {
 
 fn path(name: &str, value: &Value) -> Result<PathBuf, String> {
     let path = Path::new(text(name, value)?);
-    if path.is_absolute() { Ok(path.to_owned()) } else { Err(format!("{name}: {value} is not an absolute path")) }
+    if path.is_absolute() {
+        Ok(path.to_owned())
+    } else {
+        Err(format!("{name}: {value} is not an absolute path"))
+    }
 }
 
 fn list<'a>(name: &str, value: &'a Value) -> Result<&'a [Spanned<Value>], String> {
@@ -280,7 +283,11 @@ fn paths(name: &str, value: &Value) -> Result<Vec<PathBuf>, String> {
 }
 
 fn non_empty<T>(name: &str, items: Vec<T>) -> Result<Vec<T>, String> {
-    if items.is_empty() { Err(format!("{name}: the list is empty; leave it out for the default")) } else { Ok(items) }
+    if items.is_empty() {
+        Err(format!("{name}: the list is empty; leave it out for the default"))
+    } else {
+        Ok(items)
+    }
 }
 
 fn addresses(name: &str, value: &Value) -> Result<Vec<String>, String> {

@@ -84,7 +84,10 @@ fn an_unknown_setting_is_an_error_with_its_place_and_the_likely_word() {
         refusal("strict: true\nfileCheckFrequencey: 20s\n"),
         "2:1: unknown setting `fileCheckFrequencey`; did you mean `fileCheckFrequency`?"
     );
-    assert!(refusal("authentication: {}\n").starts_with("1:1: unknown setting `authentication`; podling knows apiVersion,"));
+    assert!(
+        refusal("authentication: {}\n")
+            .starts_with("1:1: unknown setting `authentication`; podling knows apiVersion,")
+    );
     assert_eq!(
         refusal("crashLoopBackOff:\n  maxContainerRestartPerod: 3s\n"),
         "2:3: unknown setting `maxContainerRestartPerod`; did you mean `maxContainerRestartPeriod`?"
@@ -94,20 +97,32 @@ fn an_unknown_setting_is_an_error_with_its_place_and_the_likely_word() {
 #[test]
 fn a_wrong_value_names_field_place_value_and_what_is_allowed() {
     for (text, expected) in [
-        ("fileCheckFrequency: soon", "1:21: fileCheckFrequency: `soon` is not a duration such as 20s or 1m30s"),
+        (
+            "fileCheckFrequency: soon",
+            "1:21: fileCheckFrequency: `soon` is not a duration such as 20s or 1m30s",
+        ),
         ("fileCheckFrequency: 20", "1:21: fileCheckFrequency: `20` is not a duration such as 20s or 1m30s"),
         ("fileCheckFrequency: 1ms", "1:21: fileCheckFrequency: `1ms` is not between 100ms and 3600s"),
         ("strict: maybe", "1:9: strict: `maybe` is not true or false"),
         ("containerLogMaxFiles: 1", "1:23: containerLogMaxFiles: `1` is not a whole number from 2 to 1000"),
-        ("containerLogMaxSize: 10MB", "1:22: containerLogMaxSize: `10MB` is not a size such as 10Mi or 1048576"),
+        (
+            "containerLogMaxSize: 10MB",
+            "1:22: containerLogMaxSize: `10MB` is not a size such as 10Mi or 1048576",
+        ),
         ("containerLogMaxSize: 10", "1:22: containerLogMaxSize: `10` is less than 1024 bytes"),
         ("staticPodPath: pods", "1:16: staticPodPath: `pods` is not an absolute path"),
         ("staticPodPath: [/a]", "1:16: staticPodPath: a list is not a string"),
         ("manifestDirs: []", "1:15: manifestDirs: the list is empty; leave it out for the default"),
         ("clusterDNS: [dns.local]", "1:13: clusterDNS[0]: `dns.local` is not an IP address"),
-        ("containerd: docker", "1:13: containerd: `docker` is not auto, embedded or the absolute path of a socket"),
+        (
+            "containerd: docker",
+            "1:13: containerd: `docker` is not auto, embedded or the absolute path of a socket",
+        ),
         ("kind: Pod", "1:7: kind: `Pod` is not KubeletConfiguration or PodlingConfiguration"),
-        ("cgroupRoot: /", "1:13: cgroupRoot: `/` is not an absolute cgroup path below the root, such as /podling"),
+        (
+            "cgroupRoot: /",
+            "1:13: cgroupRoot: `/` is not an absolute cgroup path below the root, such as /podling",
+        ),
         (
             "cgroupRoot: /kubepods",
             "1:13: cgroupRoot: `/kubepods` belongs to a kubelet, which kills what it does not know there; \
@@ -161,7 +176,12 @@ fn flags_win_over_the_file_and_name_themselves_when_wrong() {
     assert_eq!(s.manifest_dirs, [Path::new("/x"), Path::new("/y")]);
 
     flags.namespace = Some("a b".into());
-    assert!(Settings::load(&flags).unwrap_err().to_string().starts_with("--namespace: `a b` is not a containerd namespace"));
+    assert!(
+        Settings::load(&flags)
+            .unwrap_err()
+            .to_string()
+            .starts_with("--namespace: `a b` is not a containerd namespace")
+    );
     flags.namespace = None;
     flags.containerd = Some("dockr".into());
     assert_eq!(
@@ -170,7 +190,9 @@ fn flags_win_over_the_file_and_name_themselves_when_wrong() {
     );
     flags.containerd = None;
     flags.node_name = Some("-x-".into());
-    assert!(Settings::load(&flags).unwrap_err().to_string().starts_with("--node-name: `-x-` is not a node name"));
+    assert!(
+        Settings::load(&flags).unwrap_err().to_string().starts_with("--node-name: `-x-` is not a node name")
+    );
 }
 
 #[test]

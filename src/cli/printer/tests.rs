@@ -7,7 +7,8 @@ fn now() -> Timestamp {
 }
 
 fn pod(spec: Value, status: Value) -> Pod {
-    let metadata = json!({ "name": "web", "namespace": "default", "creationTimestamp": "2026-01-01T00:55:00Z" });
+    let metadata =
+        json!({ "name": "web", "namespace": "default", "creationTimestamp": "2026-01-01T00:55:00Z" });
     serde_json::from_value(
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status }),
     )
@@ -76,7 +77,12 @@ fn the_status_word_is_kubectls() {
             "Pending",
             "Init:Signal:15",
         ),
-        (vec![container("a", false, waiting("CrashLoopBackOff"))], vec![], "Pending", "Init:CrashLoopBackOff"),
+        (
+            vec![container("a", false, waiting("CrashLoopBackOff"))],
+            vec![],
+            "Pending",
+            "Init:CrashLoopBackOff",
+        ),
         (
             vec![container("a", true, ended(0, "Completed")), container("b", false, running())],
             app(waiting("PodInitializing")),
@@ -91,7 +97,10 @@ fn the_status_word_is_kubectls() {
         ),
         (
             vec![],
-            vec![container("a", false, waiting("CrashLoopBackOff")), container("b", false, ended(1, "Error"))],
+            vec![
+                container("a", false, waiting("CrashLoopBackOff")),
+                container("b", false, ended(1, "Error")),
+            ],
             "Running",
             "CrashLoopBackOff",
         ),

@@ -1,1 +1,5 @@
-fn main() {}
+//! podling: see the library crate; this only dispatches.
+
+fn main() -> std::process::ExitCode {
+    podling::cli::main()
+}

@@ -3,12 +3,62 @@
 //! The config file uses the KubeletConfiguration's field names where the meaning is the same.
 //! Nothing else reads flags, environment or the config file.
 
+mod check;
+mod error;
+mod file;
+mod log;
 mod paths;
+mod suggest;
+mod tree;
+mod units;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
+pub use error::{Finding, SettingsError};
+pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
+pub use suggest::nearest;
+pub use units::{parse_bytes, parse_duration};
+
+/// What the command line says, before the config file is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// `--root`.
+    pub root: PathBuf,
+    /// `--config`; a file named here must exist.
+    pub config: Option<PathBuf>,
+    /// `--manifest-dir`; any of them replaces what the config file says.
+    pub manifest_dirs: Vec<PathBuf>,
+    /// `--containerd`.
+    pub containerd: Option<String>,
+    /// `--namespace`.
+    pub namespace: Option<String>,
+    /// `--node-name`.
+    pub node_name: Option<String>,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self::under("/")
+    }
+}
+
+impl Flags {
+    /// No flag but `--root`.
+    pub fn under(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            config: None,
+            manifest_dirs: Vec::new(),
+            containerd: None,
+            namespace: None,
+            node_name: None,
+        }
+    }
+}
 
 /// Which containerd to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,4 +122,148 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// The flags behind all this, so that a reload gives them the last word again.
+    pub flags: Flags,
 }
+
+impl Settings {
+    /// The defaults for these paths, with no flag and no config file.
+    pub fn defaults(paths: Paths) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            manifest_dirs: vec![paths.manifests()],
+            containerd: ContainerdChoice::Auto,
+            namespace: "podling".to_owned(),
+            node_name: host_name(),
+            append_node_name: false,
+            strict: false,
+            extensionless: false,
+            settle: Duration::from_millis(200),
+            file_check: seconds(20),
+            relist: seconds(10),
+            backoff_initial: seconds(10),
+            backoff_max: seconds(300),
+            backoff_reset: seconds(600),
+            seccomp_default: true,
+            cgroup_root: default_cgroup_root(&paths),
+            log_max_size: 10 << 20,
+            log_max_files: 5,
+            // Under a root of its own the host's CNI configuration is not looked at; at `/` they are the same.
+            cni_conf_dir: paths.root.join("etc/cni/net.d"),
+            cni_bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            resolv_conf: "/etc/resolv.conf".into(),
+            cluster_dns: Vec::new(),
+            cluster_domain: None,
+            runtime: None,
+            flags: Flags::under(paths.root.clone()),
+            paths,
+        }
+    }
+
+    /// Flags over config file over defaults.
+    pub fn load(flags: &Flags) -> Result<Self, SettingsError> {
+        let root = absolute("--root", &flags.root)?;
+        let paths = Paths::under(std::fs::canonicalize(&root).unwrap_or(root));
+        let file = read_file(flags, &paths)?;
+        let mut settings = Self::defaults(paths);
+        settings.apply_file(file);
+        settings.apply_flags(flags)?;
+        if settings.backoff_initial > settings.backoff_max {
+            settings.backoff_initial = settings.backoff_max;
+        }
+        settings.flags = flags.clone();
+        Ok(settings)
+    }
+
+    /// Reads the config file anew, under the same flags.
+    pub fn reload(&self) -> Result<Self, SettingsError> {
+        Self::load(&self.flags)
+    }
+
+    fn apply_file(&mut self, file: file::FileSettings) {
+        fn set<T>(slot: &mut T, value: Option<T>) {
+            if let Some(value) = value {
+                *slot = value;
+            }
+        }
+        set(&mut self.manifest_dirs, file.manifest_dirs);
+        set(&mut self.containerd, file.containerd);
+        set(&mut self.namespace, file.namespace);
+        set(&mut self.node_name, file.node_name);
+        set(&mut self.append_node_name, file.append_node_name);
+        set(&mut self.strict, file.strict);
+        set(&mut self.extensionless, file.extensionless);
+        set(&mut self.settle, file.settle);
+        set(&mut self.file_check, file.file_check);
+        set(&mut self.relist, file.relist);
+        set(&mut self.backoff_initial, file.backoff_initial);
+        set(&mut self.backoff_max, file.backoff_max);
+        set(&mut self.backoff_reset, file.backoff_reset);
+        set(&mut self.seccomp_default, file.seccomp_default);
+        set(&mut self.cgroup_root, file.cgroup_root);
+        set(&mut self.log_max_size, file.log_max_size);
+        set(&mut self.log_max_files, file.log_max_files);
+        set(&mut self.cni_conf_dir, file.cni_conf_dir);
+        set(&mut self.cni_bin_dirs, file.cni_bin_dirs);
+        set(&mut self.resolv_conf, file.resolv_conf);
+        set(&mut self.cluster_dns, file.cluster_dns);
+        self.cluster_domain = file.cluster_domain;
+        self.runtime = file.runtime;
+    }
+
+    fn apply_flags(&mut self, flags: &Flags) -> Result<(), SettingsError> {
+        let wrong = |flag| move |text| SettingsError::Flag { flag, text };
+        if !flags.manifest_dirs.is_empty() {
+            self.manifest_dirs = flags
+                .manifest_dirs
+                .iter()
+                .map(|dir| absolute("--manifest-dir", dir))
+                .collect::<Result<_, _>>()?;
+        }
+        if let Some(value) = &flags.containerd {
+            self.containerd = check::containerd(value).map_err(wrong("--containerd"))?;
+        }
+        if let Some(value) = &flags.namespace {
+            self.namespace = check::namespace(value).map_err(wrong("--namespace"))?;
+        }
+        if let Some(value) = &flags.node_name {
+            self.node_name = check::node_name(value).map_err(wrong("--node-name"))?;
+        }
+        Ok(())
+    }
+}
+
+fn read_file(flags: &Flags, paths: &Paths) -> Result<file::FileSettings, SettingsError> {
+    let path = flags.config.clone().unwrap_or_else(|| paths.config());
+    match std::fs::read_to_string(&path) {
+        Ok(text) => file::parse(&path, &text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && flags.config.is_none() => {
+            Ok(file::FileSettings::default())
+        }
+        Err(source) => Err(SettingsError::Read { path, source }),
+    }
+}
+
+/// The path seen from `/`, without a trailing slash.
+fn absolute(flag: &'static str, path: &Path) -> Result<PathBuf, SettingsError> {
+    let full = std::path::absolute(path)
+        .map_err(|e| SettingsError::Flag { flag, text: format!("`{}`: {e}", path.display()) })?;
+    Ok(full.components().collect())
+}
+
+/// The host's name in lower case, as the kubelet names its node.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
+}
+
+/// `/podling`, or one of its own for each other root, so that several can run side by side.
+fn default_cgroup_root(paths: &Paths) -> String {
+    if paths.is_system() {
+        return "/podling".to_owned();
+    }
+    let digest = Sha256::digest(paths.root.as_os_str().as_encoded_bytes());
+    format!("/podling-{}", hex::encode(&digest[..4]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ pub mod link;
 pub mod mounts;
 pub mod namespaces;
 pub mod node;
+pub mod notify;
 pub mod process;
 pub mod raw;
 pub mod signal_names;

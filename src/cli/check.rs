@@ -1,0 +1,340 @@
+//! `podling check`: what the daemon would say to manifests, offline.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::Outcome;
+use super::args::{Check, CheckOutput};
+use crate::manifest::{self, Code, Diagnostic, PodKey, ReadOptions, Severity, Verdict};
+use crate::settings::{Flags, Settings};
+use crate::source::names::{NameClass, classify};
+
+/// Bytes read of a file: one more than the largest manifest, so that the reader sees that it is too large.
+const LONGEST: u64 = (1 << 20) + 1;
+
+/// Checks, prints, and answers 1 when anything would be refused.
+pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome {
+    let flags = Flags { config: args.config, ..Flags::under(root) };
+    let settings = Settings::load(&flags)?;
+    let options = ReadOptions {
+        strict: args.strict || settings.strict,
+        name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
+        node_name: settings.node_name.clone(),
+    };
+    let mut checker = Checker { options, extensionless: settings.extensionless, ..Checker::default() };
+    for path in &args.paths {
+        checker.path(path);
+    }
+    match args.output {
+        CheckOutput::Json => checker.print_json(out)?,
+        CheckOutput::Text => checker.print_text(out)?,
+    }
+    let refused = checker.findings.iter().any(|f| f.verdict == Verdict::Reject);
+    Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What was found about one document, or about a file that holds none; a line of `-o json`.
+#[derive(Debug, Serialize)]
+struct Finding {
+    file: String,
+    line: u32,
+    kind: String,
+    namespace: String,
+    name: String,
+    verdict: Verdict,
+    messages: Vec<Message>,
+}
+
+#[derive(Debug, Serialize)]
+struct Message {
+    severity: Severity,
+    code: Code,
+    path: String,
+    line: u32,
+    column: u32,
+    text: String,
+}
+
+impl From<Diagnostic> for Message {
+    fn from(d: Diagnostic) -> Self {
+        let Diagnostic { severity, code, path, line, column, text } = d;
+        Self { severity, code, path, line, column, text }
+    }
+}
+
+#[derive(Default)]
+struct Checker {
+    options: ReadOptions,
+    extensionless: bool,
+    findings: Vec<Finding>,
+    files: usize,
+    first: BTreeMap<PodKey, (String, u32)>,
+}
+
+impl Checker {
+    fn path(&mut self, path: &Path) {
+        let file = path.display().to_string();
+        if path == Path::new("-") {
+            let mut bytes = Vec::new();
+            let read = io::stdin().lock().take(LONGEST).read_to_end(&mut bytes);
+            return self.file("<stdin>".to_owned(), read.map(|_| bytes));
+        }
+        if !path.is_dir() {
+            return self.file(file, read(path));
+        }
+        match manifests(path, self.extensionless) {
+            Ok(files) => {
+                for path in files {
+                    self.file(path.display().to_string(), read(&path));
+                }
+            }
+            Err(error) => self.file(file, Err(error)),
+        }
+    }
+
+    fn file(&mut self, file: String, content: io::Result<Vec<u8>>) {
+        self.files += 1;
+        let bytes = match content {
+            Ok(bytes) => bytes,
+            Err(error) => return self.findings.push(unreadable(file, &error)),
+        };
+        for document in manifest::read(&bytes, &self.options) {
+            let verdict = document.verdict();
+            let mut finding = Finding {
+                file: file.clone(),
+                line: document.line,
+                kind: document.kind,
+                namespace: document.namespace,
+                name: document.name,
+                verdict,
+                messages: document.diagnostics.into_iter().map(Message::from).collect(),
+            };
+            if let Some(pod) = document.pod {
+                self.note_duplicate(&mut finding, pod.key);
+            }
+            self.findings.push(finding);
+        }
+    }
+
+    /// Of two documents for one pod the daemon runs the first; the other waits for its turn.
+    fn note_duplicate(&mut self, finding: &mut Finding, key: PodKey) {
+        match self.first.get(&key) {
+            None => {
+                self.first.insert(key, (finding.file.clone(), finding.line));
+            }
+            Some((file, line)) => {
+                finding.messages.push(Message {
+                    severity: Severity::Warning,
+                    code: Code::Duplicate,
+                    path: "metadata.name".to_owned(),
+                    line: finding.line,
+                    column: 1,
+                    text: format!("pod {key} stands in {file}:{line} already; only the first one runs"),
+                });
+                finding.verdict = finding.verdict.max(Verdict::Warn);
+            }
+        }
+    }
+
+    fn print_json(&self, out: &mut impl Write) -> io::Result<()> {
+        for finding in &self.findings {
+            serde_json::to_writer(&mut *out, finding)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    }
+
+    fn print_text(&self, out: &mut impl Write) -> io::Result<()> {
+        for finding in &self.findings {
+            for message in &finding.messages {
+                writeln!(out, "{}", text_line(&finding.file, message))?;
+            }
+        }
+        let count = |verdict| self.findings.iter().filter(|f| f.verdict == verdict).count();
+        let (documents, files) = (self.findings.len(), self.files);
+        let s = |n| if n == 1 { "" } else { "s" };
+        writeln!(
+            out,
+            "{documents} document{} in {files} file{}: {} ok, {} with warnings, {} refused",
+            s(documents),
+            s(files),
+            count(Verdict::Ok),
+            count(Verdict::Warn),
+            count(Verdict::Reject),
+        )?;
+        out.flush()
+    }
+}
+
+/// `file:line:col: error: path: text`, without what is not known.
+fn text_line(file: &str, message: &Message) -> String {
+    let severity = match message.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let mut line = file.to_owned();
+    if message.line > 0 {
+        line.push_str(&format!(":{}:{}", message.line, message.column.max(1)));
+    }
+    line.push_str(&format!(": {severity}: "));
+    if !message.path.is_empty() {
+        line.push_str(&format!("{}: ", message.path));
+    }
+    line + &message.text
+}
+
+fn unreadable(file: String, error: &io::Error) -> Finding {
+    let message = Message {
+        severity: Severity::Error,
+        code: Code::Syntax,
+        path: String::new(),
+        line: 0,
+        column: 0,
+        text: format!("cannot be read: {error}"),
+    };
+    Finding {
+        file,
+        line: 0,
+        kind: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        verdict: Verdict::Reject,
+        messages: vec![message],
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The files of a directory that the daemon would read, in the order in which it does.
+fn manifests(dir: &Path, extensionless: bool) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if classify(&entry.file_name(), extensionless) != NameClass::Manifest {
+            continue;
+        }
+        let path = entry.path();
+        // Links count as what they lead to; one that leads nowhere is read, and says so.
+        if fs::metadata(&path).map_or(true, |m| m.is_file()) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: b:1}]}\n";
+
+    struct Dir(tempfile::TempDir);
+
+    impl Dir {
+        fn with(files: &[(&str, &str)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in files {
+                fs::write(dir.path().join(name), text).unwrap();
+            }
+            Self(dir)
+        }
+
+        fn check(&self, names: &[&str], output: CheckOutput) -> (String, bool) {
+            let paths = names.iter().map(|n| self.0.path().join(n)).collect();
+            let args = Check { paths, output, strict: false, config: None };
+            let mut out = Vec::new();
+            let code = check(self.0.path().join("root"), args, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let prefix = format!("{}/", self.0.path().display());
+            (text.replace(&prefix, ""), code == ExitCode::FAILURE)
+        }
+    }
+
+    #[test]
+    fn a_good_manifest_has_only_a_summary() {
+        let dir = Dir::with(&[("web.yaml", POD)]);
+        let (text, failed) = dir.check(&["web.yaml"], CheckOutput::Text);
+        assert_eq!(
+            (text.as_str(), failed),
+            ("1 document in 1 file: 1 ok, 0 with warnings, 0 refused\n", false)
+        );
+    }
+
+    #[test]
+    fn a_refusal_has_its_place_and_fails_the_command() {
+        let dir = Dir::with(&[("bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n")]);
+        let (text, failed) = dir.check(&["bad.yaml"], CheckOutput::Text);
+        assert!(text.starts_with("bad.yaml:"), "{text}");
+        assert!(text.contains(": error: "), "{text}");
+        assert!(text.ends_with("1 document in 1 file: 0 ok, 0 with warnings, 1 refused\n"), "{text}");
+        assert!(failed);
+    }
+
+    #[test]
+    fn a_directory_is_read_as_the_daemon_reads_it() {
+        let db = POD.replace("web", "db");
+        let dir = Dir::with(&[
+            ("b.yaml", POD),
+            ("a.yml", &db),
+            ("b.yaml.bak", POD),
+            (".c.yaml", POD),
+            ("notes.txt", "x"),
+        ]);
+        let (text, failed) = dir.check(&[""], CheckOutput::Json);
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let files: Vec<&str> = lines.iter().map(|l| l["file"].as_str().unwrap()).collect();
+        assert_eq!((files, failed), (vec!["a.yml", "b.yaml"], false));
+    }
+
+    #[test]
+    fn json_has_one_object_a_document() {
+        let text = format!("{POD}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: two}}\n");
+        let dir = Dir::with(&[("x.yaml", &text)]);
+        let (text, failed) = dir.check(&["x.yaml"], CheckOutput::Json);
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(
+            lines[0],
+            serde_json::json!({
+                "file": "x.yaml", "line": 1, "kind": "Pod", "namespace": "default", "name": "web",
+                "verdict": "ok", "messages": [],
+            })
+        );
+        assert_eq!((lines[1]["verdict"].as_str(), lines[1]["name"].as_str()), (Some("reject"), Some("two")));
+        let message = lines[1]["messages"][0].as_object().unwrap();
+        for key in ["severity", "path", "line", "column", "text"] {
+            assert!(message.contains_key(key), "{key}");
+        }
+        assert!(failed);
+    }
+
+    #[test]
+    fn a_pod_that_stands_twice_is_reported_where_it_stands_again() {
+        let dir = Dir::with(&[("10.yaml", POD), ("20.yaml", POD)]);
+        let (text, failed) = dir.check(&["10.yaml", "20.yaml"], CheckOutput::Text);
+        assert_eq!(
+            text,
+            "20.yaml:1:1: warning: metadata.name: pod default/web stands in 10.yaml:1 already; only the first one runs\n\
+             2 documents in 2 files: 1 ok, 1 with warnings, 0 refused\n"
+        );
+        assert!(!failed);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_refused() {
+        let dir = Dir::with(&[]);
+        let (text, failed) = dir.check(&["gone.yaml"], CheckOutput::Text);
+        assert!(text.starts_with("gone.yaml: error: cannot be read: No such file or directory"), "{text}");
+        assert!(failed);
+    }
+}

@@ -1,0 +1,105 @@
+//! The objects under `/podling/v1`, for both ends of the socket.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::{Deserialize, Serialize};
+
+use super::ImageInfo;
+use crate::manifest::{Diagnostic, PodKey};
+use crate::source::SourceReport;
+
+/// `GET /podling/v1/status`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// podling's version.
+    pub version: String,
+    /// The node's name.
+    pub node_name: String,
+    /// containerd's version, or why it is not known.
+    pub containerd: String,
+    /// Reports of the sources, by name.
+    pub sources: BTreeMap<String, Report>,
+    /// Conditions of the node that a person should know: name to message.
+    pub node: BTreeMap<String, String>,
+}
+
+/// A source's report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Findings, in order of path.
+    pub problems: Vec<Problem>,
+    /// How often inotify's queue overflowed.
+    pub overflows: u64,
+}
+
+/// One thing that is wrong with a file or a directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// A CamelCase word such as `ParseError` or `Frozen`.
+    pub reason: String,
+    /// One line for a person.
+    pub message: String,
+    /// The findings behind it.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Pods that keep running as last accepted because of it.
+    pub keeps: Vec<PodKey>,
+}
+
+impl From<&SourceReport> for Report {
+    fn from(report: &SourceReport) -> Self {
+        let problem = |p: &crate::source::SourceProblem| Problem {
+            path: p.path.clone(),
+            reason: p.reason.to_owned(),
+            message: p.message.clone(),
+            diagnostics: p.diagnostics.clone(),
+            keeps: p.keeps.clone(),
+        };
+        Self { problems: report.problems.iter().map(problem).collect(), overflows: report.overflows }
+    }
+}
+
+/// `GET /podling/v1/namespaces/{ns}/pods/{name}`: a pod and the manifest behind it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PodDetails {
+    /// The v1 Pod.
+    pub pod: Pod,
+    /// Which source it came from.
+    pub source: String,
+    /// The manifest file.
+    pub file: PathBuf,
+    /// 1-based line on which its document begins.
+    pub line: u32,
+    /// The hash that is in force.
+    pub hash: String,
+    /// What it was accepted with.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// `GET /podling/v1/images`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImageList {
+    /// The images, by name.
+    pub items: Vec<ImageInfo>,
+}
+
+/// `POST /podling/v1/images`: the names an archive held.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Imported {
+    /// Full names.
+    pub names: Vec<String>,
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WatchEvent<T> {
+    /// `ADDED`, `MODIFIED`, `DELETED`, or `BOOKMARK` after the last object that was there already.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The object; of a bookmark only an empty one.
+    pub object: T,
+}

@@ -1,0 +1,10 @@
+//! Scenarios on a real containerd: what a user does, and what must come of it.
+//!
+//! One binary, so that the harness compiles once and all scenarios share the machine's cores. Each test has a
+//! containerd and a podling of its own; see `tests/support`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod directory;
+mod harness;

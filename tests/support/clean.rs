@@ -33,7 +33,8 @@ fn mounts_and_files(instance: &Instance, left: &mut Vec<String>) {
 fn processes_and_cgroups(instance: &Instance, left: &mut Vec<String>) {
     let root = format!("{}/", instance.root().display());
     let own = instance.own_processes();
-    let naming = host::processes_naming(&root).into_iter().chain(host::processes_naming(instance.namespace()));
+    let naming =
+        host::processes_naming(&root).into_iter().chain(host::processes_naming(instance.namespace()));
     for pid in naming.filter(|pid| !own.contains(pid)) {
         left.push(format!("process {pid}: {}", host::cmdline(pid)));
     }

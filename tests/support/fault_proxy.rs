@@ -61,7 +61,8 @@ impl FaultProxy {
     pub fn start(socket: &Path, upstream: &Path) -> Self {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (stop, stopped) = oneshot::channel::<Infallible>();
-        let listener = std::os::unix::net::UnixListener::bind(socket).expect("the proxy's socket can be bound");
+        let listener =
+            std::os::unix::net::UnixListener::bind(socket).expect("the proxy's socket can be bound");
         listener.set_nonblocking(true).expect("a socket can be non-blocking");
         let (state, upstream) = (Arc::clone(&shared), upstream.to_path_buf());
         std::thread::spawn(move || {

@@ -97,8 +97,9 @@ pub fn processes_naming(text: &str) -> Vec<u32> {
 
 /// Live processes whose cgroup path contains `text`.
 pub fn processes_in_cgroup(text: &str) -> Vec<u32> {
-    let inside =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(text));
+    let inside = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(text))
+    };
     processes().into_iter().filter(|pid| alive(*pid)).filter(inside).collect()
 }
 

@@ -28,12 +28,6 @@ impl Image {
         self
     }
 
-    /// Adds a file.
-    pub fn file(mut self, path: &str, content: &str) -> Self {
-        self.files.push((path.trim_start_matches('/').to_owned(), content.to_owned()));
-        self
-    }
-
     /// The name without its namespace and colon, fit for a file name.
     pub fn slug(&self) -> String {
         self.reference.replace(['/', ':'], "-")
@@ -102,9 +96,14 @@ fn base_layer() -> &'static [u8] {
     static LAYER: OnceLock<Vec<u8>> = OnceLock::new();
     LAYER.get_or_init(|| {
         let mut tar = tar::Builder::new(Vec::new());
-        for (dir, mode) in
-            [("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777), ("root", 0o700), ("dev", 0o755), ("home", 0o755)]
-        {
+        for (dir, mode) in [
+            ("bin", 0o755),
+            ("etc", 0o755),
+            ("tmp", 0o1777),
+            ("root", 0o700),
+            ("dev", 0o755),
+            ("home", 0o755),
+        ] {
             let mut header = header(mode);
             header.set_entry_type(tar::EntryType::Directory);
             tar.append_data(&mut header, format!("{dir}/"), std::io::empty()).expect("in memory");

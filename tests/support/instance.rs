@@ -345,7 +345,8 @@ impl Instance {
             }
             sleep(POLL);
         }
-        let table = String::from_utf8_lossy(&self.podling(&["get", "pods", "-A", "-o", "wide"]).stdout).into_owned();
+        let table =
+            String::from_utf8_lossy(&self.podling(&["get", "pods", "-A", "-o", "wide"]).stdout).into_owned();
         panic!("waited {limit:?} in vain until {what}\n{table}");
     }
 
@@ -433,7 +434,8 @@ impl Instance {
         self.containerd = None;
         let own = self.own_processes();
         let root = format!("{}/", self.root().display());
-        let strays = host::processes_in_cgroup(&self.cgroup_root).into_iter().chain(host::processes_naming(&root));
+        let strays =
+            host::processes_in_cgroup(&self.cgroup_root).into_iter().chain(host::processes_naming(&root));
         for pid in strays.chain(shims).chain(own) {
             host::signal(pid, Signal::KILL);
         }

@@ -28,11 +28,6 @@ impl PodView {
         self.text("/status/phase")
     }
 
-    /// `status.reason` and `status.message`, for pods that were not admitted.
-    pub fn reason(&self) -> String {
-        format!("{}: {}", self.text("/status/reason"), self.text("/status/message"))
-    }
-
     pub fn ip(&self) -> String {
         self.text("/status/podIP")
     }

@@ -44,8 +44,9 @@ lint: ## Formatting, clippy and the documentation's links
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps --document-private-items
 
+# The harness itself is a debug build, which the tests have compiled already; what it measures is not.
 bench: deps build ## Measure start latency, memory, bursts and adoption on this machine (as root)
-	PODLING_BIN='$(abspath $(RELEASE)/podling)' $(CARGO) bench --locked --bench harness
+	PODLING_BIN='$(abspath $(RELEASE)/podling)' $(CARGO) bench --locked --profile dev --bench harness
 
 install: ## Install binaries, unit, completions and an empty /etc/pods (PREFIX, DESTDIR)
 	@test -x $(RELEASE)/podling || { echo 'install: nothing built yet; run: make build' >&2; exit 1; }

@@ -51,6 +51,12 @@ for proc in /proc/[0-9]*; do
     esac
 done
 sleep 0.5
+# Its socket lies elsewhere when the path of $demo is too long for one.
+config=$demo/run/podling/containerd/config.toml
+if [ -e "$config" ]; then
+    socket=$(sed -n 's/^ *address = "\(.*containerd.sock\)"$/\1/p' "$config" | head -n 1)
+    case $socket in /run/podling-*) rm -rf "$(dirname "$socket")" ;; esac
+fi
 awk -v under="$demo/" 'index($5, under) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r mount; do
     umount -l "$mount"
 done

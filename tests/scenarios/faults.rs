@@ -8,7 +8,7 @@ use crate::support::fault_proxy::{FAILED_PRECONDITION, Fault, NOT_FOUND, UNAVAIL
 use crate::support::{Instance, Options, PodView, host, seconds, sleeper};
 
 fn proxied() -> Instance {
-    let settings = "backoffInitial: 1s\nrelist: 1s\n".into();
+    let settings = "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\nrelistPeriod: 1s\n".into();
     Instance::with(Options { proxy: true, settings, ..Options::default() })
 }
 

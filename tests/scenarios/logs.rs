@@ -48,7 +48,10 @@ fn the_last_line_without_an_end_is_kept() {
 
 #[test]
 fn tail_timestamps_and_previous_select_what_is_shown() {
-    let instance = Instance::with(Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() });
+    let instance = Instance::with(Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    });
     let script = "if [ -e /v/ran ]; then echo second; trap 'exit 0' TERM; sleep 1d & wait; fi; \
                   touch /v/ran; for n in 1 2 3 4 5; do echo line $n; done; exit 1";
     let text = shell("again", script, "volumes: [{name: v, emptyDir: {}}]")

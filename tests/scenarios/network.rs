@@ -81,7 +81,10 @@ fn an_edit_keeps_its_own_host_port() {
 
 #[test]
 fn a_restarted_container_keeps_its_pods_address() {
-    let instance = Instance::with(Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() });
+    let instance = Instance::with(Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    });
     instance.write("web.yaml", &web("web", None));
     let before = instance.ready("web");
     host::signal(instance.pid(&before, "main"), rustix::process::Signal::KILL);

@@ -44,7 +44,10 @@ fn init_containers_run_one_after_the_other_before_the_app() {
 
 #[test]
 fn an_init_container_that_fails_is_run_again_and_holds_the_app_back() {
-    let instance = Instance::with(Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() });
+    let instance = Instance::with(Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    });
     let text = pod(
         "stubborn",
         &format!(
@@ -123,7 +126,10 @@ fn a_never_pod_runs_once_whatever_restarts() {
 
 #[test]
 fn on_failure_restarts_failures_and_keeps_successes() {
-    let instance = Instance::with(Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() });
+    let instance = Instance::with(Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    });
     let text = pod(
         "job",
         "
@@ -157,7 +163,10 @@ fn a_crashing_container_waits_in_crash_loop_back_off_and_a_fix_starts_at_once() 
 
 #[test]
 fn a_container_that_is_killed_comes_back_and_counts() {
-    let instance = Instance::with(Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() });
+    let instance = Instance::with(Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    });
     instance.write("web.yaml", &sleeper("web"));
     let before = instance.ready("web");
     host::signal(instance.pid(&before, "main"), rustix::process::Signal::KILL);

@@ -9,7 +9,10 @@ use crate::support::manifest::SLEEP;
 use crate::support::{Image, Instance, Options, PodView, host, seconds, shell, sleeper};
 
 fn quick() -> Options {
-    Options { settings: "backoffInitial: 1s\n".into(), ..Options::default() }
+    Options {
+        settings: "crashLoopBackOff: {initialContainerRestartPeriod: 1s}\n".into(),
+        ..Options::default()
+    }
 }
 
 /// Pid of the container `main`, which must run.

@@ -98,8 +98,8 @@ impl Instance {
             self.cgroup_root,
             self.root().display()
         );
-        if !options.settings.contains("relist") {
-            settings.push_str("relist: 2s\n");
+        if !options.settings.contains("relistPeriod") {
+            settings.push_str("relistPeriod: 2s\n");
         }
         settings.push_str(&options.settings);
         fs::write(self.root().join("etc/podling/config.yaml"), settings).expect("writable");

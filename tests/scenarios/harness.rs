@@ -45,3 +45,22 @@ fn a_network_namespace_of_the_harness_has_nothing_but_loopback() {
     let out = net.command("ip").args(["-o", "link", "show", "lo"]).output().expect("ip runs");
     assert!(String::from_utf8_lossy(&out.stdout).contains("LOWER_UP"));
 }
+
+#[test]
+fn the_specification_names_every_scenario_and_no_other() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("the repository is whole");
+    let specification = read("docs/specification.md");
+    let named: Vec<&str> = specification.split('`').filter(|n| n.contains("::") && !n.contains('…')).collect();
+    for name in &named {
+        let (module, test) = name.split_once("::").expect("module::test");
+        let source = read(&format!("tests/scenarios/{module}.rs"));
+        assert!(source.contains(&format!("#[test]\nfn {test}()")), "docs/specification.md names {name}");
+    }
+    for module in ["cli", "directory", "faults", "isolation", "logs", "network", "pods", "restarts"] {
+        for test in read(&format!("tests/scenarios/{module}.rs")).split("#[test]\nfn ").skip(1) {
+            let name = format!("{module}::{}", test.split('(').next().unwrap_or_default());
+            assert!(named.contains(&name.as_str()), "docs/specification.md does not name {name}");
+        }
+    }
+}

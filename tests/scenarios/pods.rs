@@ -1,7 +1,9 @@
 //! What becomes of a pod's containers: order, restarts, ends, environment, volumes, resources.
 
 use std::fs;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+
+use podling::system::clock;
 
 use crate::support::manifest::SLEEP;
 use crate::support::{Image, Instance, Options, host, pod, seconds, shell, sleeper};
@@ -204,24 +206,13 @@ fn a_container_that_ignores_term_is_killed_after_its_grace() {
     );
     let view = instance.ready("deaf");
     let pid = instance.pid(&view, "main");
-    let asked = SystemTime::now();
+    let asked = clock::now();
     instance.remove("deaf.yaml");
     instance.gone("deaf");
-    let took = asked.elapsed_for_display();
+    let took = clock::now().since(asked);
     assert!(took >= Duration::from_millis(1900), "killed after {took:?}, before its grace was over");
     assert!(took < seconds(8), "killed only after {took:?}");
     assert!(!host::alive(pid));
-}
-
-/// Wall-clock differences are good enough to see two seconds go by.
-trait Elapsed {
-    fn elapsed_for_display(&self) -> Duration;
-}
-
-impl Elapsed for SystemTime {
-    fn elapsed_for_display(&self) -> Duration {
-        SystemTime::now().duration_since(*self).unwrap_or_default()
-    }
 }
 
 #[test]

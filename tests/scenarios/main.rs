@@ -1,0 +1,17 @@
+//! Scenarios on a real containerd: what a user does, and what must come of it.
+//!
+//! One binary, so that the harness compiles once and all scenarios share the machine's cores. Each test has a
+//! containerd and a podling of its own; see `tests/support`. They need root and the packages of `make deps`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cli;
+mod directory;
+mod faults;
+mod harness;
+mod isolation;
+mod logs;
+mod network;
+mod pods;
+mod restarts;

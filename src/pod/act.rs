@@ -232,7 +232,8 @@ impl Worker {
 
     /// Tries again later, each time later; says so once.
     fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
-        let before = self.held.get(name).filter(|h| h.why == why);
+        let same = |h: &&Held| h.why.reason == why.reason && without_ids(&h.why.message) == without_ids(&why.message);
+        let before = self.held.get(name).filter(same);
         let delay = match before {
             Some(h) if first == HOLD.0 => (h.delay * 2).min(HOLD.1),
             _ => first,
@@ -255,4 +256,10 @@ fn pause_pid(seen: &Seen) -> Option<u32> {
         TaskState::Running { pid, alive: true } => Some(pid),
         _ => None,
     })
+}
+
+/// A message without the ids in it, which differ at each try.
+fn without_ids(message: &str) -> String {
+    let is_id = |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    message.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !is_id(w)).collect::<Vec<_>>().join(" ")
 }

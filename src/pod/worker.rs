@@ -410,14 +410,17 @@ impl Worker {
 
     pub(super) fn save_spec(&self) {
         let Some(current) = &self.current else { return };
-        if let Err(e) = self.ctx.store.save_spec(&current.spec) {
+        let saved = tokio::task::block_in_place(|| self.ctx.store.save_spec(&current.spec));
+        if let Err(e) = saved {
             self.complain(&e.to_string());
         }
     }
 
     pub(super) fn save_status(&self) {
         let Some(current) = &self.current else { return };
-        if let Err(e) = self.ctx.store.save_status(&current.spec.uid, &current.status) {
+        let saved =
+            tokio::task::block_in_place(|| self.ctx.store.save_status(&current.spec.uid, &current.status));
+        if let Err(e) = saved {
             self.complain(&e.to_string());
         }
     }

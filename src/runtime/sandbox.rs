@@ -7,6 +7,8 @@
 
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::PodSpec;
+
 use super::start::StartError;
 use super::Runtime;
 use crate::manifest::PodManifest;
@@ -30,15 +32,26 @@ impl Runtime {
         self.adopt_sandbox(id, uid);
         let spec = pod_spec(manifest)?;
         let host_network = spec.host_network == Some(true);
-        self.inner
-            .cgroups
-            .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
-            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
-        self.pin_namespaces(manifest, id)?;
+        tokio::task::block_in_place(|| {
+            self.make_cgroup(spec, uid)?;
+            self.pin_namespaces(manifest, id)
+        })?;
         let ips = if host_network { Vec::new() } else { self.join_network(manifest, uid, id).await? };
         let record = SandboxRecord { id: id.into(), ips, host_network, ready: true };
         self.write_pod_files(manifest, uid, &record)?;
         Ok(record)
+    }
+
+    fn make_cgroup(&self, spec: &PodSpec, uid: &str) -> Result<(), StartError> {
+        let groups = &self.inner.cgroups;
+        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+            groups
+                .check_limits(&qos::container_resources(container))
+                .map_err(|e| StartError::config(format!("container {}: {e}", container.name)))?;
+        }
+        groups
+            .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
+            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))
     }
 
     fn pin_namespaces(&self, manifest: &PodManifest, id: &str) -> Result<(), StartError> {
@@ -51,6 +64,8 @@ impl Runtime {
         }
         if spec.host_ipc != Some(true) {
             which.push(Ns::Ipc);
+            std::fs::create_dir_all(dir.join("shm"))
+                .map_err(|e| failed(format!("cannot create {}: {e}", dir.join("shm").display())))?;
             mounts::mount_tmpfs(&dir.join("shm"), Tmpfs::SHM).map_err(|e| failed(e.to_string()))?;
         }
         let name = self.names(manifest)?.kernel;
@@ -169,8 +184,16 @@ impl Runtime {
         let netns = dir.join("net");
         let netns = namespaces::is_pinned(&netns).then_some(netns);
         self.inner.network.teardown(id, netns.as_deref()).await.map_err(|e| e.to_string())?;
-        mounts::unmount_under(&dir).map_err(|e| e.to_string())?;
-        namespaces::unpin(&dir).map_err(|e| e.to_string())?;
+        tokio::task::block_in_place(|| {
+            mounts::unmount_under(&dir).map_err(|e| e.to_string())?;
+            namespaces::unpin(&dir).map_err(|e| e.to_string())?;
+            match std::fs::remove_dir_all(&dir) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    Err(format!("cannot remove {}: {e}", dir.display()))
+                }
+                _ => Ok(()),
+            }
+        })?;
         self.lock_sandboxes().remove(id);
         Ok(())
     }
@@ -197,6 +220,6 @@ fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), String> {
     std::fs::write(path, bytes).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
-pub(super) fn pod_spec(manifest: &PodManifest) -> Result<&k8s_openapi::api::core::v1::PodSpec, StartError> {
+pub(super) fn pod_spec(manifest: &PodManifest) -> Result<&PodSpec, StartError> {
     manifest.pod.spec.as_ref().ok_or_else(|| StartError::config(format!("pod {} has no spec", manifest.key)))
 }

@@ -70,14 +70,13 @@ impl Assembler<'_> {
         }
         let mut images = Vec::new();
         for (name, builds) in by_name {
-            images.push(self.from_builds(name, builds).await?);
+            images.push(self.best_of(name, builds).await?);
         }
         Ok(images)
     }
 
     /// Follows the best of `builds` down to its manifest.
-    async fn from_builds(&self, name: ImageRef, builds: Vec<Descriptor>) -> Result<Assembled, ImportError> {
-        let host = platform::host_architecture();
+    async fn best_of(&self, name: ImageRef, builds: Vec<Descriptor>) -> Result<Assembled, ImportError> {
         let mut at = self.choose(&name, &builds)?.clone();
         let target = Descriptor { platform: None, annotations: None, ..at.clone() };
         let mut path = vec![at.digest.clone()];
@@ -98,7 +97,7 @@ impl Assembler<'_> {
         let manifest: Manifest = serde_json::from_slice(&data)
             .map_err(|e| self.damaged(format!("manifest {}: {e}", at.digest)))?;
         let config = self.json(&manifest.config.digest, &name).await?;
-        let diff_ids = self.check_config(&name, &config, &manifest, host)?;
+        let diff_ids = self.check_config(&name, &config, &manifest)?;
         for layer in &manifest.layers {
             self.expect_blob(&layer.digest, &name).await?;
         }
@@ -135,8 +134,7 @@ impl Assembler<'_> {
             };
             let media_type = OCI_MANIFEST.to_owned();
             let manifest = Manifest { schema_version: 2, media_type, config: config_descriptor, layers };
-            let host = platform::host_architecture();
-            let diff_ids = self.check_config(&names[0], &config, &manifest, host)?;
+            let diff_ids = self.check_config(&names[0], &config, &manifest)?;
             let data = serde_json::to_vec(&manifest).map_err(|e| self.damaged(e))?;
             let digest = digest_of(&data);
             let store = self.client.write_blob(&digest, &data).await;
@@ -191,7 +189,6 @@ impl Assembler<'_> {
         name: &ImageRef,
         data: &[u8],
         manifest: &Manifest,
-        host: &str,
     ) -> Result<Vec<String>, ImportError> {
         let config = parse_config(data)
             .map_err(|e| self.damaged(format!("configuration {}: {e}", manifest.config.digest)))?;
@@ -203,7 +200,7 @@ impl Assembler<'_> {
             }),
             ..Default::default()
         };
-        self.choose(name, std::slice::from_ref(&built_for)).map(|_| host)?;
+        self.choose(name, std::slice::from_ref(&built_for))?;
         let diff_ids = config.rootfs().diff_ids().clone();
         if diff_ids.len() != manifest.layers.len() {
             return Err(self.damaged(format!(
@@ -269,14 +266,17 @@ impl Assembler<'_> {
     }
 
     async fn json(&self, digest: &str, name: &ImageRef) -> Result<Vec<u8>, ImportError> {
-        let data = self.client.read_blob(digest, DOCUMENT_MAX).await;
-        let data = data.map_err(|e| ImportError::runtime(self.path, e))?;
+        let failed = |e| ImportError::runtime(self.path, e);
+        self.client.hold("content", digest).await.map_err(failed)?;
+        let data = self.client.read_blob(digest, DOCUMENT_MAX).await.map_err(failed)?;
         data.ok_or_else(|| self.damaged(format!("blob {digest} of {name} is missing")))
     }
 
     async fn expect_blob(&self, digest: &str, name: &ImageRef) -> Result<(), ImportError> {
-        let size = self.client.blob_size(digest).await.map_err(|e| ImportError::runtime(self.path, e))?;
-        match size {
+        let failed = |e| ImportError::runtime(self.path, e);
+        // It may be there from an earlier import only, with nothing to keep it.
+        self.client.hold("content", digest).await.map_err(failed)?;
+        match self.client.blob_size(digest).await.map_err(failed)? {
             Some(_) => Ok(()),
             None => Err(self.damaged(format!("blob {digest} of {name} is missing"))),
         }

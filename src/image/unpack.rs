@@ -18,6 +18,9 @@ pub(super) async fn unpack(
     let chain = chain_ids(diff_ids);
     let Some(top) = chain.last() else { return Ok(()) };
     let snapshotter = client.snapshotter().await?;
+    for name in &chain {
+        client.hold(&format!("snapshots/{snapshotter}"), name).await?;
+    }
     if !client.has_snapshot(top).await? {
         for (n, layer) in manifest.layers.iter().enumerate() {
             let parent = if n == 0 { "" } else { &chain[n - 1] };

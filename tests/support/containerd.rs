@@ -78,7 +78,8 @@ impl TestContainerd {
     /// Kills the server, if it runs, and starts it again on what it left.
     pub async fn restart(&mut self) {
         self.kill();
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).expect("log");
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).expect("log");
         let child = Command::new("containerd")
             .arg("--config")
             .arg(self.path().join("config.toml"))
@@ -240,7 +241,9 @@ pub fn busybox_layer() -> Vec<u8> {
         tar.append_data(&mut header, dir, std::io::empty()).expect("tar");
     }
     append(&mut tar, "bin/busybox", &busybox, 0o755);
-    for name in ["sh", "cat", "dd", "echo", "env", "head", "id", "kill", "ls", "sleep", "stty", "true", "tty", "wc"] {
+    for name in
+        ["sh", "cat", "dd", "echo", "env", "head", "id", "kill", "ls", "sleep", "stty", "true", "tty", "wc"]
+    {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Symlink);
         header.set_size(0);

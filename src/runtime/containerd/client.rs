@@ -162,6 +162,10 @@ impl Containerd {
         Ok(Self { inner: self.inner.clone(), lease: Some(lease) })
     }
 
+    pub(crate) fn lease_id(&self) -> Option<&str> {
+        self.lease.as_ref().and_then(|lease| lease.to_str().ok())
+    }
+
     /// `message` with the headers that all calls need.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);

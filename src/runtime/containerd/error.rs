@@ -160,7 +160,8 @@ fn classify(status: &Status) -> ErrorClass {
         Code::DeadlineExceeded => ErrorClass::Timeout,
         // containerd has no code for a full disk: the errno's text is all that comes through.
         _ if status.message().contains("no space left on device") => ErrorClass::NoSpace,
-        // Likewise for a shim that died under the call.
+        // Likewise for the deadlines that containerd itself sets on a shim, and for a shim that died.
+        _ if status.message().contains("context deadline exceeded") => ErrorClass::Timeout,
         _ if status.message().contains("ttrpc: closed") => ErrorClass::Unavailable,
         _ => ErrorClass::Other,
     }
@@ -283,6 +284,7 @@ mod tests {
         let class = |m: &str| RuntimeError::from_status("x", "", &Status::unknown(m)).class();
         assert_eq!(class("write /var/lib/x: no space left on device: unknown"), ErrorClass::NoSpace);
         assert_eq!(class("ttrpc: closed: unknown"), ErrorClass::Unavailable);
+        assert_eq!(class("context deadline exceeded: unknown"), ErrorClass::Timeout);
         assert!(class("write: no space left on device").is_transient());
         assert!(!class("exec format error").is_transient());
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use containerd_client::services::v1::{
     CloseIoRequest, DeleteProcessRequest, ExecProcessRequest, KillRequest, ResizePtyRequest, StartRequest,
 };
-use oci_spec::runtime::{Process, Spec};
+use oci_spec::runtime::{BoxBuilder, Process, Spec};
 use prost_types::Any;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
@@ -217,6 +217,11 @@ impl Remote {
     fn spec(&self, request: &ExecRequest) -> Result<ExecProcessRequest, RuntimeError> {
         let mut process = request.process.clone();
         process.set_terminal(Some(request.terminal));
+        if let (true, Some((width, height))) = (request.terminal, request.size) {
+            // Newer runtimes set it before the process runs; for the others it is set after the start.
+            let size = BoxBuilder::default().width(width).height(height).build();
+            process.set_console_size(size.ok());
+        }
         let value = serde_json::to_vec(&process)
             .map_err(|e| RuntimeError::local("exec in container", &self.id, e))?;
         Ok(ExecProcessRequest {

@@ -1,7 +1,7 @@
 //! Leases: what holds blobs and layers while nothing refers to them yet.
 
 use containerd_client::services::v1::leases_client::LeasesClient;
-use containerd_client::services::v1::{CreateRequest, DeleteRequest};
+use containerd_client::services::v1::{AddResourceRequest, CreateRequest, DeleteRequest, Resource};
 
 use super::Containerd;
 use super::client::{DEADLINE, Lane};
@@ -30,6 +30,20 @@ impl Containerd {
         let request = self.request(CreateRequest { id: id.clone(), labels });
         self.call("create lease", &id, DEADLINE, Lane::Store, client.create(request)).await?;
         Ok(Lease { client: self.under_lease(&id)?, id, held: true })
+    }
+
+    /// Has the lease of this client, if it is under one, hold a blob (`kind` "content") or snapshot
+    /// ("snapshots/overlayfs") that may exist already. Do this before looking whether it exists: what is
+    /// found but not held can be collected the next moment.
+    pub(crate) async fn hold(&self, kind: &str, id: &str) -> Result<(), RuntimeError> {
+        let Some(lease) = self.lease_id() else { return Ok(()) };
+        let resource = Resource { id: id.to_owned(), r#type: kind.to_owned() };
+        let mut client = LeasesClient::new(self.channel());
+        let request = self.request(AddResourceRequest { id: lease.to_owned(), resource: Some(resource) });
+        match self.call("add to lease", lease, DEADLINE, Lane::Store, client.add_resource(request)).await {
+            Err(e) if !e.is_already_exists() => Err(e),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which OCI runtime to use: crun where it works on this host, for it starts a container 10 ms sooner,
 //! else runc.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -154,7 +153,7 @@ fn trial_spec(program: &Path, id: &str) -> Value {
 
 /// The directories that binaries are searched in: `PATH`, then the usual ones.
 pub(crate) fn search_path() -> String {
-    let path = std::env::var_os("PATH").unwrap_or_else(OsString::new);
+    let path = std::env::var_os("PATH").unwrap_or_default();
     match path.to_string_lossy() {
         path if path.is_empty() => USUAL_DIRS.to_owned(),
         path => format!("{path}:{USUAL_DIRS}"),

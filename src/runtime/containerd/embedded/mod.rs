@@ -7,6 +7,7 @@
 
 mod layout;
 mod server;
+mod shims;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -115,18 +116,38 @@ impl ContainerdHandle {
     }
 }
 
-/// Finds or starts the containerd that `choice` asks for. A socket that was named is taken as it is,
-/// answering or not: it may come later. `Auto` takes the system's socket only if it answers now.
-pub async fn resolve(choice: &ContainerdChoice, paths: &Paths) -> Result<ContainerdHandle, EmbeddedError> {
+/// Finds or starts the containerd that `choice` asks for, for containers in containerd namespace
+/// `namespace`. A socket that was named is taken as it is, answering or not: it may come later.
+///
+/// `Auto` takes the one under which containers of ours run, if there are any, so that a containerd that
+/// comes or goes between two starts of podling never makes a pod run twice; else the system's if it
+/// answers; else a private one.
+pub async fn resolve(
+    choice: &ContainerdChoice,
+    paths: &Paths,
+    namespace: &str,
+) -> Result<ContainerdHandle, EmbeddedError> {
     match choice {
         ContainerdChoice::Socket(socket) => Ok(ContainerdHandle::System(socket.clone())),
-        ContainerdChoice::Auto if answers(Path::new(SYSTEM_SOCKET)).await => {
+        ContainerdChoice::Auto if use_system(paths, namespace).await? => {
             Ok(ContainerdHandle::System(PathBuf::from(SYSTEM_SOCKET)))
         }
         ContainerdChoice::Auto | ContainerdChoice::Embedded => {
             Embedded::start(paths).await.map(ContainerdHandle::Embedded)
         }
     }
+}
+
+async fn use_system(paths: &Paths, namespace: &str) -> Result<bool, EmbeddedError> {
+    let layout = Layout::new(paths).map_err(|e| EmbeddedError::io("make absolute", &paths.root, e))?;
+    if shims::any(&layout.socket, namespace) {
+        return Ok(false);
+    }
+    let system = Path::new(SYSTEM_SOCKET);
+    if shims::any(system, namespace) {
+        return Ok(true);
+    }
+    Ok(answers(system).await)
 }
 
 /// A running private containerd. Dropping this leaves the server running, without supervision.
@@ -252,7 +273,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("later.sock");
         let choice = ContainerdChoice::Socket(socket.clone());
-        let handle = resolve(&choice, &Paths::under(dir.path())).await.unwrap();
+        let handle = resolve(&choice, &Paths::under(dir.path()), "podling").await.unwrap();
         assert_eq!(handle.socket(), socket);
         handle.stop().await;
     }

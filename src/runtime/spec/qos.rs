@@ -81,6 +81,16 @@ pub fn pod_resources(spec: &PodSpec) -> PodResources {
     }
 }
 
+/// Limits of one container, for [`crate::system::cgroup::CgroupManager::check_limits`].
+pub fn container_resources(container: &Container) -> PodResources {
+    PodResources {
+        cpu_shares: shares(request(container, "cpu").unwrap_or_default().milli()),
+        cpu_quota: limit(container, "cpu").and_then(|limit| quota(limit.milli())),
+        cpu_period: CPU_PERIOD,
+        memory_limit: limit(container, "memory").map(Quantity::value).filter(|bytes| *bytes > 0),
+    }
+}
+
 /// Weight of all Burstable pods together.
 pub fn burstable_shares<'a>(pods: impl IntoIterator<Item = &'a PodSpec>) -> u64 {
     let total = pods

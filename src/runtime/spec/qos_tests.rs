@@ -54,6 +54,9 @@ fn a_pod_is_limited_only_where_all_its_containers_are() {
     let wanted =
         PodResources { cpu_shares: 102, cpu_quota: None, cpu_period: 100_000, memory_limit: Some(128 << 20) };
     assert_eq!(limits, wanted);
+    let pod = spec(json!({"containers": [a]}));
+    let one = container_resources(&pod.containers[0]);
+    assert_eq!((one.cpu_shares, one.cpu_quota, one.memory_limit), (102, Some(50_000), Some(64 << 20)));
     let limits = pod_resources(&spec(json!({"containers": [{"name": "a"}]})));
     assert_eq!((limits.cpu_shares, limits.memory_limit), (2, None));
 }

@@ -10,11 +10,12 @@ use crate::system::cgroup::CgroupVersion;
 
 pub(super) fn of(input: &SpecInput<'_>) -> Result<LinuxResources, SpecError> {
     check(input)?;
+    let limits = qos::container_resources(input.container);
     let mut resources = LinuxResources::default();
     resources
         .set_devices(Some(device_rules(input.privileged())))
-        .set_cpu(Some(cpu(input)))
-        .set_memory(memory(input))
+        .set_cpu(Some(cpu(&limits)))
+        .set_memory(memory(&limits))
         .set_unified(unified(input));
     Ok(resources)
 }
@@ -34,20 +35,17 @@ fn check(input: &SpecInput<'_>) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn cpu(input: &SpecInput<'_>) -> LinuxCpu {
-    let request = qos::request(input.container, "cpu").unwrap_or_default();
-    let quota = qos::limit(input.container, "cpu").and_then(|limit| qos::quota(limit.milli()));
+fn cpu(limits: &qos::PodResources) -> LinuxCpu {
     let mut cpu = LinuxCpu::default();
-    cpu.set_shares(Some(qos::shares(request.milli())))
-        .set_quota(quota)
-        .set_period(quota.map(|_| qos::CPU_PERIOD));
+    cpu.set_shares(Some(limits.cpu_shares))
+        .set_quota(limits.cpu_quota)
+        .set_period(limits.cpu_quota.map(|_| limits.cpu_period));
     cpu
 }
 
-fn memory(input: &SpecInput<'_>) -> Option<LinuxMemory> {
-    let limit = qos::limit(input.container, "memory").map(Quantity::value).filter(|bytes| *bytes > 0)?;
+fn memory(limits: &qos::PodResources) -> Option<LinuxMemory> {
     let mut memory = LinuxMemory::default();
-    memory.set_limit(Some(limit));
+    memory.set_limit(Some(limits.memory_limit?));
     Some(memory)
 }
 

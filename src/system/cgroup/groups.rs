@@ -192,7 +192,7 @@ pub(super) fn write(file: &Path, value: &str) -> Result<(), CgroupError> {
         .map_err(|e| io("write to", file, e))
 }
 
-/// As [`write`], but a group that is not there is no error.
+/// As [`write()`], but a group that is not there is no error.
 pub(super) fn write_if_present(file: &Path, value: &str) -> Result<(), CgroupError> {
     match write(file, value) {
         Err(CgroupError::Io { source, .. }) if vanished(&source) => Ok(()),

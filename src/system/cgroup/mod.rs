@@ -233,14 +233,7 @@ impl CgroupManager {
     /// the kernel's.
     pub fn create_pod(&self, uid: &str, qos: QosClass, limits: &PodResources) -> Result<(), CgroupError> {
         check_name(uid)?;
-        if let Some(quota) = limits.cpu_quota {
-            let milli =
-                quota.saturating_mul(1000) / i64::try_from(limits.cpu_period.max(1)).unwrap_or(i64::MAX);
-            self.require("cpu", || format!("cpu limit of {milli}m"))?;
-        }
-        if let Some(bytes) = limits.memory_limit {
-            self.require("memory", || format!("memory limit of {bytes} bytes"))?;
-        }
+        self.check_limits(limits)?;
         let path = self.pod_path(uid, qos);
         self.create_group(&path)?;
         if qos == QosClass::BestEffort {
@@ -250,6 +243,23 @@ impl CgroupManager {
             Kind::V1(v1) => v1.limit(&path, limits),
             Kind::V2(v2) => v2.limit(&path, limits),
         }
+    }
+
+    /// Whether the machine can enforce these limits, of a pod or of one of its containers. A runtime that is
+    /// asked for more fails with words nobody understands.
+    ///
+    /// # Errors
+    /// [`CgroupError::ControllerMissing`] for the first that it cannot.
+    pub fn check_limits(&self, limits: &PodResources) -> Result<(), CgroupError> {
+        if let Some(quota) = limits.cpu_quota {
+            let milli =
+                quota.saturating_mul(1000) / i64::try_from(limits.cpu_period.max(1)).unwrap_or(i64::MAX);
+            self.require("cpu", || format!("cpu limit of {milli}m"))?;
+        }
+        if let Some(bytes) = limits.memory_limit {
+            self.require("memory", || format!("memory limit of {bytes} bytes"))?;
+        }
+        Ok(())
     }
 
     fn require(&self, controller: &'static str, wanted: impl FnOnce() -> String) -> Result<(), CgroupError> {

@@ -80,7 +80,8 @@ pub struct ExecRequest {
     pub stdin: bool,
     /// The terminal's size at the start.
     pub size: Option<TerminalSize>,
-    /// Cancelled when the client is gone or podling stops: the command must be killed.
+    /// Cancelled when the client is gone or podling stops: the command must be killed. Also cancelled
+    /// when all is over, which then means nothing.
     pub cancel: CancellationToken,
 }
 

@@ -1,7 +1,10 @@
 //! Which path is answered by what.
 
+use std::time::Duration;
+
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::query::{Query, decode};
@@ -9,6 +12,9 @@ use super::reply::{Answer, Body, Refusal, json, typed};
 use super::wire::{NodeStatus, Report};
 use super::{Backend, events, exec, images, logs, orders, pods};
 use crate::manifest::PodKey;
+
+/// A containerd that hangs must not take the status along, which is what tells of it.
+const VERSION_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The routes over one backend.
 #[derive(Clone)]
@@ -80,9 +86,11 @@ impl Routes {
     }
 
     async fn status(&self) -> Response<Body> {
-        let containerd = match self.backend.runtime.containerd_version().await {
-            Ok(version) => version,
-            Err(e) => format!("unknown: {e}"),
+        let asked = timeout(VERSION_PATIENCE, self.backend.runtime.containerd_version()).await;
+        let containerd = match asked {
+            Ok(Ok(version)) => version,
+            Ok(Err(e)) => format!("unknown: {e}"),
+            Err(_) => format!("unknown: no answer within {} s", VERSION_PATIENCE.as_secs()),
         };
         let board = self.backend.board.subscribe();
         let snapshot = board.borrow();

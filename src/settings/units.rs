@@ -33,27 +33,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// Parses a Kubernetes quantity such as `10Mi`, `512Ki`, `1G` or `1048576` into whole bytes, rounded
 /// up; `None` when it is not one, is negative, or does not fit.
 pub fn parse_bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let scale: u64 = match suffix {
-        "" => 1,
-        "k" => 1000,
-        "M" => 1000u64.pow(2),
-        "G" => 1000u64.pow(3),
-        "T" => 1000u64.pow(4),
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        "Ti" => 1 << 40,
-        _ => return None,
-    };
-    match number.parse::<u64>() {
-        Ok(whole) => whole.checked_mul(scale),
-        Err(_) => {
-            let bytes = number.parse::<f64>().ok()? * scale as f64;
-            (bytes < u64::MAX as f64).then(|| bytes.ceil() as u64)
-        }
-    }
+    u64::try_from(crate::manifest::parse_units(text)?).ok()
 }
 
 #[cfg(test)]
@@ -97,6 +77,7 @@ mod tests {
             ("10MB", None),
             ("-1", None),
             ("99999999999Ti", None),
+            ("1e3", Some(1000)),
         ] {
             assert_eq!(parse_bytes(text), expected, "{text:?}");
         }

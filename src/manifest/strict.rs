@@ -31,6 +31,11 @@ fn hint(object: &'static Object, name: &str) -> Option<String> {
     if name.len() > COMPARED {
         return None;
     }
+    if name.chars().any(|c| c.is_whitespace() && !c.is_ascii()) {
+        return Some(
+            "it holds blanks that YAML takes for letters, as pasted from a web page; use plain spaces".into(),
+        );
+    }
     if let Some(close) = closest(object, name) {
         return Some(format!("did you mean {close}?"));
     }

@@ -1,6 +1,6 @@
 //! Fields that are valid but have no effect here, or that podling refuses: the table applied.
 
-use super::fields::{Field, Lit, Object, POD, Shape, Support, resource_support};
+use super::fields::{Field, Lit, Object, POD, Shape, Support, VOLUME, resource_support};
 use super::node::{Kind, Node, quote};
 use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
@@ -38,7 +38,7 @@ fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &
                 Shape::QuantityMap => resources(findings, value, &path),
                 _ => {}
             },
-            (support, by_value) => report(findings, &path, &subject(field, value, by_value), support),
+            (support, by_value) => report(findings, &path, &subject(of, field, value, by_value), support),
         }
     }
     if of.name == "EmptyDirVolumeSource" {
@@ -67,8 +67,9 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
 }
 
 /// How a message names what it is about: the field, with its value where that matters.
-fn subject(field: &Field, value: &Node, by_value: bool) -> String {
+fn subject(of: &Object, field: &Field, value: &Node, by_value: bool) -> String {
     match &value.kind {
+        Kind::Map(_) if of.name == VOLUME.name => format!("volume type {}", field.name),
         Kind::Text(text) if by_value => format!("{}: {}", field.name, quote(text)),
         Kind::Bool(b) if by_value => format!("{}: {b}", field.name),
         _ => field.name.to_owned(),

@@ -18,6 +18,10 @@ const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+
 pub fn check(resources: &ResourceRequirements, path: &Path, findings: &mut Findings<'_>) {
     for (field, map) in [("limits", &resources.limits), ("requests", &resources.requests)] {
         for (name, quantity) in map.iter().flatten() {
+            // What is requested because it is limited has been looked at already.
+            if field == "requests" && resources.limits.as_ref().and_then(|l| l.get(name)) == Some(quantity) {
+                continue;
+            }
             let path = path.field(field).key(name);
             check_name(name, &path, findings);
             check_quantity(name, &quantity.0, field == "limits", &path, findings);

@@ -19,8 +19,11 @@ pub fn unknown(
     parent: &Path,
     strict: bool,
 ) {
-    let path = parent.field(&entry.key);
     let severity = if strict { Severity::Error } else { Severity::Warning };
+    if findings.is_full(severity) {
+        return;
+    }
+    let path = parent.field(&entry.key);
     let effect = if strict { "" } else { ", it has no effect" };
     let hint = hint(object, &entry.key).map(|hint| format!("; {hint}")).unwrap_or_default();
     let text = format!("unknown field {}{effect}{hint}", quote(&entry.key));

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::system::clock;
 
 /// A pod with `spec` below its `spec:` and one container.
 fn pod(spec: &str) -> String {
@@ -228,6 +231,10 @@ fn what_a_document_is_must_be_said_and_right() {
             "apiVersion: core/v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n",
             "error kind 1:13 apiVersion: there is no kind Pod in version \"core/v1\"; write apiVersion: v1",
         ),
+        (
+            "apiVersion: 1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n",
+            "error type 1:13 apiVersion: expected a string, got the number 1; put it in quotes",
+        ),
         ("apiVersion: v1\nmetadata: {name: a}\n", "error kind 1:1 kind: kind is missing; write kind: Pod"),
         (
             "a: b\n",
@@ -328,6 +335,22 @@ fn thousands_of_mistakes_do_not_make_thousands_of_findings() {
     let document = one(&text);
     assert_eq!(document.diagnostics.len(), 500);
     assert_eq!(document.verdict(), Verdict::Reject);
+}
+
+#[test]
+fn files_full_of_mistakes_are_read_in_no_time() {
+    let many = |n: usize, line: fn(usize) -> String| (0..n).map(line).collect::<String>();
+    let labels = many(24_000, |i| format!("    -bad{i}: x\n"));
+    let doubles = many(24_000, |_| "    same: x\n".to_owned());
+    let env = many(8_000, |_| "    - {name: '', value: 5}\n".to_owned());
+    let pods = many(1_500, |i| format!("- kind: Pod\n  a: {i}\n  a: {i}\n"));
+    let start = clock::now();
+    one(&pod("").replace("  name: web\n", &format!("  name: web\n  labels:\n{labels}")));
+    one(&pod("").replace("  name: web\n", &format!("  name: web\n  labels:\n{doubles}")));
+    one(&format!("{}    env:\n{env}", pod("")));
+    let documents = read_with(&format!("apiVersion: v1\nkind: List\nitems:\n{pods}"), false);
+    assert_eq!(documents.len(), 1_500);
+    assert!(clock::now().since(start) < Duration::from_secs(6), "{:?}", clock::now().since(start));
 }
 
 #[test]

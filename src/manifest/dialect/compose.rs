@@ -169,12 +169,14 @@ impl Composer {
     ) -> Result<(), SyntaxError> {
         self.spend(1, mark)?;
         let plain = matches!(style, ScalarStyle::Plain);
-        if plain && tag.is_none() && text == "<<" {
-            if let Some(map) = self.map_without_key() {
-                map.merging = true;
-                map.key = Some((text.to_owned(), mark));
-                return Ok(());
-            }
+        if plain
+            && tag.is_none()
+            && text == "<<"
+            && let Some(map) = self.map_without_key()
+        {
+            map.merging = true;
+            map.key = Some((text.to_owned(), mark));
+            return Ok(());
         }
         let kind = match tag {
             None if plain => {

@@ -114,7 +114,8 @@ fn resources(findings: &mut Findings<'_>, node: &Node, path: &Path) {
 fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
     let in_memory = node.get("medium").and_then(Node::text) == Some("Memory");
     if !in_memory && node.get("sizeLimit").is_some() {
-        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit";
+        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard \
+            limit";
         findings.at_key(Severity::Warning, Code::NoEffect, &path.field("sizeLimit"), text);
     }
 }
@@ -129,7 +130,8 @@ fn annotations(findings: &mut Findings<'_>) {
     for entry in entries {
         let path = parent.key(&entry.key);
         if SECCOMP_ANNOTATIONS.iter().any(|name| entry.key.starts_with(name)) {
-            let text = "this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile";
+            let text = "this annotation has no effect: kubelets ignore it since 1.27; use \
+                securityContext.seccompProfile";
             findings.at_key(Severity::Warning, Code::NoEffect, &path, text);
         }
         if entry.key.starts_with(APPARMOR_ANNOTATION) && entry.value.text().is_some_and(|v| v != "unconfined")

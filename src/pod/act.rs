@@ -9,7 +9,7 @@ use super::board::EventType;
 use super::plan::{Action, Kind, Plan, StopStep, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{StartError, StartOrder, TaskState, new_id};
+use crate::runtime::{StartError, StartOrder, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
 use crate::system::clock;
 
@@ -125,7 +125,7 @@ impl Worker {
         self.ctx.routes.add(&created.id, &self.key);
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
-            let hash = manifest.hashes.containers.get(name).cloned().unwrap_or_default();
+            let hash = entry_hash(&manifest, name).to_owned();
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;

@@ -156,7 +156,7 @@ impl Daemon {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
-        let handle = resolve(&choice, &settings.paths).await.map_err(|e| e.to_string())?;
+        let handle = resolve(&choice, &settings.paths, &settings.namespace).await.map_err(|e| e.to_string())?;
         let ready = async {
             let ctd = Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 pub use self::labels::{Labels, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};
-pub use self::start::{StartError, StartOrder, Started};
+pub use self::start::{StartError, StartOrder, Started, entry_hash};
 use crate::network::Network;
 use crate::runtime::containerd::{Containerd, OciRuntime};
 use crate::runtime::spec::ResolvedUser;

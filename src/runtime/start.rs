@@ -186,7 +186,7 @@ impl Runtime {
             sandbox: order.sandbox.id.clone(),
             attempt: order.attempt,
             restarts: order.restarts,
-            container_hash: order.manifest.hashes.containers.get(order.name).cloned().unwrap_or_default(),
+            container_hash: entry_hash(order.manifest, order.name).to_owned(),
             pod_hash: order.manifest.hashes.pod.clone(),
             stop_signal,
             grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
@@ -383,6 +383,12 @@ fn mount_sources(
         });
     }
     Ok(sources)
+}
+
+/// Hash of the entry a container is made from. Init containers and the pause container have none of their
+/// own: a change of theirs re-creates the pod.
+pub fn entry_hash<'a>(manifest: &'a PodManifest, name: &str) -> &'a str {
+    manifest.hashes.containers.get(name).unwrap_or(&manifest.hashes.pod)
 }
 
 /// A name without its tag or digest; a port in the host part is no tag.

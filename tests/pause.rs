@@ -17,11 +17,13 @@ impl Pause {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
+        let mut pause = Self { outer, pid: 0 };
         for _ in 0..500 {
-            if let [pid] = children(outer.id())[..]
+            if let [pid] = children(pause.outer.id())[..]
                 && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c == "podling-pause\n")
             {
-                return Self { outer, pid };
+                pause.pid = pid;
+                return pause;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -47,7 +49,10 @@ impl Pause {
 impl Drop for Pause {
     fn drop(&mut self) {
         if self.outer.try_wait().is_ok_and(|status| status.is_none()) {
-            let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
+            if self.pid > 0 {
+                let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
+            }
+            let _ = self.outer.kill();
             let _ = self.outer.wait();
         }
     }

@@ -357,10 +357,10 @@ impl Log {
         let mut found = Vec::new();
         for entry in fs::read_dir(directory)? {
             let name = entry?.file_name();
-            if let Some(suffix) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) {
-                if suffix.starts_with(|c: char| c.is_ascii_digit()) {
-                    found.push(suffix.to_owned());
-                }
+            if let Some(suffix) = name.to_str().and_then(|n| n.strip_prefix(&prefix))
+                && suffix.starts_with(|c: char| c.is_ascii_digit())
+            {
+                found.push(suffix.to_owned());
             }
         }
         found.sort();

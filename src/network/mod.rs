@@ -244,9 +244,14 @@ impl Network {
     /// Addresses that an attached sandbox was given; none when nothing is known of it.
     pub fn addresses(&self, sandbox_id: &str) -> Vec<String> {
         match self.records.load(sandbox_id) {
-            Ok(Known::Record(record)) => {
-                record.result.as_ref().map(result_ips).unwrap_or_default().iter().map(ToString::to_string).collect()
-            }
+            Ok(Known::Record(record)) => record
+                .result
+                .as_ref()
+                .map(result_ips)
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             _ => Vec::new(),
         }
     }

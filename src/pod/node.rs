@@ -30,7 +30,9 @@ pub fn containerd_choice(choice: &ContainerdChoice, mark: Option<&PathBuf>) -> C
     let before = mark.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     match (choice, before.trim()) {
         (ContainerdChoice::Auto, "embedded") => ContainerdChoice::Embedded,
-        (ContainerdChoice::Auto, socket) if socket.starts_with('/') => ContainerdChoice::Socket(socket.into()),
+        (ContainerdChoice::Auto, socket) if socket.starts_with('/') => {
+            ContainerdChoice::Socket(socket.into())
+        }
         _ => choice.clone(),
     }
 }

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState};
+use super::plan::{Instance, Outcome, Plan, SandboxState};
+use crate::runtime::Kind;
 use crate::store::{ContainerHistory, Exit, StatusRecord};
 
 /// Why something of a pod waits: a CamelCase reason and a line for a person.

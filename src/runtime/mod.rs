@@ -4,7 +4,6 @@
 //! `volume` and `system` into the few verbs a worker needs: observe, make and drop a sandbox, start, stop
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
-pub mod access;
 pub mod containerd;
 mod labels;
 pub mod logs;
@@ -19,10 +18,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-pub use self::labels::{Labels, filter as label_filter};
+pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};
 pub use self::start::{StartError, StartOrder, Started, entry_hash};
+pub use self::stop::StopStep;
 use crate::network::Network;
 use crate::runtime::containerd::{Containerd, OciRuntime};
 use crate::runtime::spec::ResolvedUser;

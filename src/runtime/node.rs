@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use crate::manifest::PodKey;
 use crate::network::{Network, NetworkOptions};
 use crate::settings::{Paths, Settings};
 use crate::system::cgroup::CgroupManager;
+use crate::system::files::{self, Durability};
 use crate::system::node::node_features;
 
 /// The helpers that podling carries.
@@ -282,12 +282,9 @@ fn install(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
         return Ok(());
     }
     let write = || -> std::io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(dir)?;
-        let temporary = path.with_extension("new");
-        fs::write(&temporary, bytes)?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))?;
-        fs::rename(&temporary, path)
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        // Compared with what podling carries at each start, so a power cut costs nothing.
+        files::replace(path, bytes, 0o755, Durability::Lazy)
     };
     write().map_err(|source| NodeError::Helper { path: path.to_owned(), source })
 }

@@ -5,7 +5,11 @@
 //! With arguments it runs only the parts named: `start`, `memory`, `burst`, `adopt`.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the scenarios need more of the harness than the measurements do")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the scenarios need more of the harness than the measurements do"
+)]
 mod support;
 
 use std::fs;

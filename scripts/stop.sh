@@ -24,9 +24,11 @@ if ctl get pods >/dev/null 2>&1; then
     exit 1
 fi
 
-# An empty manifest directory is the order to remove every pod; podling knows them from its own records.
+# A manifest directory without pods is the order to remove every pod; podling knows them from its own records. It
+# must not be empty: that could be a file system that is not mounted, which podling takes as no order at all.
 none=$demo/etc/none
 mkdir -p "$none"
+echo '# no pods' >"$none/none.yaml"
 "$podling" --root "$demo" run --manifest-dir "$none" --namespace "$namespace" >>"$demo/podling.log" 2>&1 &
 daemon=$!
 tries=0

@@ -13,7 +13,10 @@ use podling::manifest::{Code, Diagnostic, Document, ReadOptions, Severity, read}
 /// Files on which podling and the index differ on purpose, or which need more than reading.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("docs/pods/resource/cpu-request-limit-2.yaml", "more cpu than any node has is for admission to find"),
-    ("docs/pods/resource/memory-request-limit-3.yaml", "more memory than the node has is for admission to find"),
+    (
+        "docs/pods/resource/memory-request-limit-3.yaml",
+        "more memory than the node has is for admission to find",
+    ),
     ("yaml-oddities/.hidden.yaml", "the name of a file is the source's business"),
     ("yaml-oddities/manifest.yaml.bak", "the name of a file is the source's business"),
     ("yaml-oddities/empty.yaml", "no document; the source keeps the last good one"),
@@ -40,7 +43,8 @@ fn diagnostics(documents: &[Document]) -> Vec<Diagnostic> {
 fn mismatch(expected: &str, documents: &[Document]) -> Option<String> {
     let found = diagnostics(documents);
     let errors: Vec<&Diagnostic> = found.iter().filter(|d| d.severity == Severity::Error).collect();
-    let first = errors.iter().find(|d| d.code != Code::Unsupported).map(|d| format!("{}: {}", d.path, d.text));
+    let first =
+        errors.iter().find(|d| d.code != Code::Unsupported).map(|d| format!("{}: {}", d.path, d.text));
     let (verdict, warned) = expected.split_once("warn: ").unwrap_or((expected, ""));
     let verdict = verdict.trim_end_matches([' ', ';']);
     if verdict.starts_with("reject") {
@@ -69,7 +73,9 @@ fn warnings_named(text: &str) -> Vec<&str> {
     let text = text.strip_prefix("unfilled").map_or(text, |_| "");
     text.split([',', ' '])
         .filter(|word| word.chars().any(|c| c.is_ascii_alphabetic()))
-        .filter(|word| !["unknown", "field", "fields", "ignored", "kinds", "in", "one", "file", "Pods"].contains(word))
+        .filter(|word| {
+            !["unknown", "field", "fields", "ignored", "kinds", "in", "one", "file", "Pods"].contains(word)
+        })
         .filter_map(|word| word.rsplit('.').next())
         .collect()
 }

@@ -51,7 +51,8 @@ fn the_specification_names_every_scenario_and_no_other() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("the repository is whole");
     let specification = read("docs/specification.md");
-    let named: Vec<&str> = specification.split('`').filter(|n| n.contains("::") && !n.contains('…')).collect();
+    let named: Vec<&str> =
+        specification.split('`').filter(|n| n.contains("::") && !n.contains('…')).collect();
     for name in &named {
         let (module, test) = name.split_once("::").expect("module::test");
         let source = read(&format!("tests/scenarios/{module}.rs"));

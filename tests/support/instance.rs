@@ -378,6 +378,11 @@ impl Instance {
         self.until(&format!("pod {name} is gone"), |i| i.pod(name).is_none().then_some(()));
     }
 
+    /// Whether `podling describe pod` contains a text; a pod that is not known yet says nothing.
+    pub fn describes(&self, pod: &str, text: &str) -> bool {
+        String::from_utf8_lossy(&self.podling(&["describe", "pod", pod]).stdout).contains(text)
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -390,10 +395,10 @@ impl Instance {
     fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Files a user would see named as problems in `get`, `describe` or the log: all of it as one text.
+    /// Whether the daemon's log contains a text.
     pub fn says(&self, text: &str) -> bool {
         self.log().contains(text)
     }

@@ -296,6 +296,31 @@ async fn exec_works_in_pipes_and_ends_with_the_commands_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn exec_on_a_terminal_passes_its_size_and_leaves_it_as_it_was() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+    let daemon = Daemon::start();
+    daemon.board.publish(running("web"));
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    tcsetwinsize(&master, Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let slave = std::fs::File::options().read(true).write(true).open(name).unwrap();
+    let mut command = podling(daemon.root.path(), &["exec", "-it", "web", "--", "shout"]);
+    command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap());
+    let status = tokio::task::spawn_blocking(move || command.status().unwrap());
+    let status = tokio::time::timeout(Duration::from_secs(10), status).await.unwrap().unwrap();
+    assert!(status.success());
+    assert!(tcgetattr(&slave).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO));
+    let mut shown = [0; 64];
+    let n = rustix::io::read(&master, &mut shown).unwrap();
+    // Raw: no carriage return was put before the line breaks.
+    assert_eq!(&shown[..n], b"out\n100x30\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn waiting_ends_with_kubectls_words() {
     let daemon = Daemon::start();
     daemon.board.publish(running("web"));

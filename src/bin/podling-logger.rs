@@ -212,7 +212,17 @@ impl Log {
     fn new(path: PathBuf, max_size: u64, max_files: usize) -> Self {
         let batch = Vec::with_capacity(BATCH);
         let (dropped_lines, dropped_bytes, last_error) = (0, 0, None);
-        Log { path, max_size, max_files, live: None, batch, dropped_lines, dropped_bytes, last_error, looked_ms: 0 }
+        Log {
+            path,
+            max_size,
+            max_files,
+            live: None,
+            batch,
+            dropped_lines,
+            dropped_bytes,
+            last_error,
+            looked_ms: 0,
+        }
     }
 
     /// The file should be there before the first line, for whoever follows it. Failing is no matter yet.
@@ -347,10 +357,10 @@ impl Log {
         let mut found = Vec::new();
         for entry in fs::read_dir(directory)? {
             let name = entry?.file_name();
-            if let Some(suffix) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) {
-                if suffix.starts_with(|c: char| c.is_ascii_digit()) {
-                    found.push(suffix.to_owned());
-                }
+            if let Some(suffix) = name.to_str().and_then(|n| n.strip_prefix(&prefix))
+                && suffix.starts_with(|c: char| c.is_ascii_digit())
+            {
+                found.push(suffix.to_owned());
             }
         }
         found.sort();
@@ -460,7 +470,8 @@ impl Stamp {
 
     /// `20060102-150405`, as the kubelet names rotated files (but in UTC).
     fn for_file_name(&self) -> String {
-        let digits: String = self.text[..19].iter().map(|b| char::from(*b)).filter(char::is_ascii_digit).collect();
+        let digits: String =
+            self.text[..19].iter().map(|b| char::from(*b)).filter(char::is_ascii_digit).collect();
         format!("{}-{}", &digits[..8], &digits[8..])
     }
 }
@@ -484,4 +495,48 @@ fn civil(day: u64) -> (u64, u64, u64) {
     let day_of_month = of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64, nanos: u32) -> String {
+        String::from_utf8(Stamp::at(seconds, nanos).text.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn times_are_right_on_leap_days_and_at_the_ends_of_years() {
+        for (seconds, want) in [
+            (0, "1970-01-01T00:00:00.000000000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000000000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000000000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000000000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000000000Z"),
+        ] {
+            assert_eq!(at(seconds, 0), want);
+        }
+        assert_eq!(at(1, 42), "1970-01-01T00:00:01.000000042Z");
+        assert_eq!(Stamp::at(951_782_461, 0).for_file_name(), "20000229-000101");
+    }
+
+    #[test]
+    fn rotated_names_sort_by_age_whatever_the_clock_does() {
+        let now = Stamp::at(951_782_461, 0);
+        assert_eq!(next_suffix(&now, None), "20000229-000101");
+        assert_eq!(next_suffix(&now, Some("20000229-000100.00007")), "20000229-000101");
+        assert_eq!(next_suffix(&now, Some("20000229-000101")), "20000229-000101.00001");
+        assert_eq!(next_suffix(&now, Some("20000229-000101.00009")), "20000229-000101.00010");
+        // The clock went back by years.
+        assert_eq!(next_suffix(&now, Some("20260101-000000")), "20260101-000000.00001");
+    }
+
+    #[test]
+    fn a_file_takes_whole_lines_only_and_a_line_too_long_for_any_gets_its_own() {
+        assert_eq!(fitting(b"one\ntwo\n", 100, 0), 8);
+        assert_eq!(fitting(b"one\ntwo\n", 0, 1 << 40), 8);
+        assert_eq!(fitting(b"one\ntwo\n", 10, 4), 4);
+        assert_eq!(fitting(b"one\ntwo\n", 10, 9), 0);
+        assert_eq!(fitting(b"a long line\ntwo\n", 5, 0), 12);
+    }
 }

@@ -47,6 +47,8 @@ fn is_useful(root: &Node) -> bool {
     match classify(root) {
         Class::Pod | Class::Data => true,
         Class::Other => false,
+        // The items of a PodList need not say what they are.
+        Class::List if text(root, "kind") == "PodList" => !items_of(root).is_empty(),
         Class::List => items_of(root).iter().any(is_useful),
     }
 }
@@ -102,27 +104,25 @@ fn read_list(root: &Node, notes: Vec<Note>, opts: &ReadOptions, beside: Severity
         }
     }
     let items = items_of(root);
+    let mut of_items: Vec<Vec<Note>> = vec![Vec::new(); items.len()];
+    let mut own = Vec::new();
+    for note in notes {
+        match note.path.within_item().and_then(|(i, path)| Some((of_items.get_mut(i)?, path))) {
+            Some((of_item, path)) => of_item.push(Note { path, ..note }),
+            None => own.push(note),
+        }
+    }
     let mut documents: Vec<Document> = items
         .iter()
-        .enumerate()
-        .map(|(i, item)| {
-            let notes = notes
-                .iter()
-                .filter_map(|n| Some(Note { path: n.path.within_item(i)?, ..n.clone() }))
-                .collect();
-            match classify(item) {
-                // The items of a PodList need not say what they are.
-                Class::Pod => read_pod(item, notes, opts),
-                Class::Other if kind == "PodList" && item.get("kind").is_none() => {
-                    read_pod(item, notes, opts)
-                }
-                Class::Data => read_data(item, notes),
-                Class::Other | Class::List => read_other(item, notes, beside),
-            }
+        .zip(of_items)
+        .map(|(item, notes)| match classify(item) {
+            // The items of a PodList need not say what they are.
+            Class::Pod => read_pod(item, notes, opts),
+            Class::Other if kind == "PodList" && item.get("kind").is_none() => read_pod(item, notes, opts),
+            Class::Data => read_data(item, notes),
+            Class::Other | Class::List => read_other(item, notes, beside),
         })
         .collect();
-    let own: Vec<Note> =
-        notes.into_iter().filter(|n| (0..items.len()).all(|i| n.path.within_item(i).is_none())).collect();
     let list = document(root, findings, own, None);
     if !list.diagnostics.is_empty() {
         documents.insert(0, list);
@@ -135,16 +135,18 @@ fn read_pod(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     match text(root, "apiVersion") {
         "v1" => {}
         "" if root.get("kind").is_none() => {}
+        // Of another type: decoding says so.
+        "" if root.get("apiVersion").is_some() => {}
         "" => findings.error(Code::Kind, &Path::root(), "apiVersion is missing; write apiVersion: v1"),
         _ => wrong_version(&mut findings, "Pod"),
     }
     let Some(mut pod) = decode::pod(&mut findings, opts.strict) else {
         return document(root, findings, notes, None);
     };
-    if let (Some(suffix), Some(name)) = (&opts.name_suffix, pod.metadata.name.as_mut()) {
-        if !name.is_empty() {
-            *name = format!("{name}-{}", suffix.to_lowercase());
-        }
+    if let (Some(suffix), Some(name)) = (&opts.name_suffix, pod.metadata.name.as_mut())
+        && !name.is_empty()
+    {
+        *name = format!("{name}-{}", suffix.to_lowercase());
     }
     if pod.metadata.namespace.as_deref().is_none_or(str::is_empty) {
         pod.metadata.namespace = Some(DEFAULT_NAMESPACE.to_owned());

@@ -103,17 +103,17 @@ mod tests {
         hashes(&stream.documents[0].root)
     }
 
-    const BASE: &str = "kind: Pod\nmetadata: {name: web}\nspec:\n  hostNetwork: true\n  containers:\n  - {name: a, args: [x, y], mode: 0644}\n  - {name: b}\n";
+    const BASE: &str = "kind: Pod\nmetadata: {name: web}\nspec:\n  hostNetwork: true\n  containers:\n  - {name: a, args: [p, q], mode: 0644}\n  - {name: b}\n";
 
     #[test]
     fn order_comments_spelling_and_emptiness_change_nothing() {
-        let other = "# hello\nspec:\n  containers:\n  - args:\n    - x # one\n    - \"y\"\n    name: a\n    mode: 420\n    env: []\n    resources: {limits: {}}\n  - name: b\n    image: ~\n  hostNetwork: yes\nmetadata:\n  name: web\n  labels:\nkind: Pod\n";
+        let other = "# hello\nspec:\n  containers:\n  - args:\n    - p # one\n    - \"q\"\n    name: a\n    mode: 420\n    env: []\n    resources: {limits: {}}\n  - name: b\n    image: ~\n  hostNetwork: yes\nmetadata:\n  name: web\n  labels:\nkind: Pod\n";
         assert_eq!(of(BASE), of(other));
     }
 
     #[test]
     fn the_order_of_list_items_counts() {
-        let swapped = of(&BASE.replace("[x, y]", "[y, x]"));
+        let swapped = of(&BASE.replace("[p, q]", "[q, p]"));
         assert_ne!(of(BASE).manifest, swapped.manifest);
         assert_ne!(of(BASE).containers["a"], swapped.containers["a"]);
         assert_eq!(of(BASE).containers["b"], swapped.containers["b"]);

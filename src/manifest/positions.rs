@@ -46,11 +46,11 @@ impl Path {
         other.0.starts_with(&self.0)
     }
 
-    /// This path seen from `items[index]` of a list document, when it stands there.
-    pub fn within_item(&self, index: usize) -> Option<Path> {
+    /// The index of the list document's item that this path leads into, and the path seen from there.
+    pub fn within_item(&self) -> Option<(usize, Path)> {
         match self.0.as_slice() {
-            [Step::Field(items), Step::Index(i), rest @ ..] if items == "items" && *i == index => {
-                Some(Path(rest.to_vec()))
+            [Step::Field(items), Step::Index(i), rest @ ..] if items == "items" => {
+                Some((*i, Path(rest.to_vec())))
             }
             _ => None,
         }
@@ -128,6 +128,8 @@ const MAX_FINDINGS: usize = 500;
 pub struct Findings<'a> {
     root: &'a Node,
     list: Vec<Diagnostic>,
+    /// Whether an error is among them.
+    errors: bool,
     /// Paths whose value had the wrong type: what else is wrong there is a consequence.
     broken: Vec<Path>,
 }
@@ -135,7 +137,7 @@ pub struct Findings<'a> {
 impl<'a> Findings<'a> {
     /// No findings yet about `root`.
     pub fn new(root: &'a Node) -> Self {
-        Self { root, list: Vec::new(), broken: Vec::new() }
+        Self { root, list: Vec::new(), errors: false, broken: Vec::new() }
     }
 
     /// The document they are about.
@@ -145,33 +147,50 @@ impl<'a> Findings<'a> {
 
     /// An error at the value of `path`.
     pub fn error(&mut self, code: Code, path: &Path, text: impl Into<String>) {
-        self.put(Severity::Error, code, path, locate(self.root, path), text.into());
+        if !self.is_full(Severity::Error) {
+            self.put(Severity::Error, code, path, locate(self.root, path), text.into());
+        }
     }
 
     /// A warning at the value of `path`.
     pub fn warn(&mut self, code: Code, path: &Path, text: impl Into<String>) {
-        self.put(Severity::Warning, code, path, locate(self.root, path), text.into());
+        if !self.is_full(Severity::Warning) {
+            self.put(Severity::Warning, code, path, locate(self.root, path), text.into());
+        }
     }
 
     /// A finding at the key of `path`.
     pub fn at_key(&mut self, severity: Severity, code: Code, path: &Path, text: impl Into<String>) {
-        self.put(severity, code, path, locate_key(self.root, path), text.into());
+        if !self.is_full(severity) {
+            self.put(severity, code, path, locate_key(self.root, path), text.into());
+        }
     }
 
     /// A finding at a place known already.
     pub fn at(&mut self, severity: Severity, code: Code, path: &Path, mark: Mark, text: String) {
-        self.put(severity, code, path, mark, text);
+        if !self.is_full(severity) {
+            self.put(severity, code, path, mark, text);
+        }
+    }
+
+    /// Whether no finding of this weight is taken any more. Asked before a finding is made: what is
+    /// made in vain for each of 50,000 values adds up. A list full of warnings takes one error still,
+    /// since that decides the verdict.
+    pub fn is_full(&self, severity: Severity) -> bool {
+        self.list.len() >= MAX_FINDINGS && (self.errors || severity == Severity::Warning)
     }
 
     /// A value of the wrong type at `path`, which is left out of what is decoded.
     pub fn broken(&mut self, path: &Path, text: String) {
-        self.error(Code::Type, path, text);
-        self.broken.push(path.clone());
+        if !self.is_full(Severity::Error) {
+            self.error(Code::Type, path, text);
+            self.broken.push(path.clone());
+        }
     }
 
     /// Whether an error was found.
     pub fn has_errors(&self) -> bool {
-        self.list.iter().any(|d| d.severity == Severity::Error)
+        self.errors
     }
 
     /// The findings in order of place.
@@ -186,14 +205,9 @@ impl<'a> Findings<'a> {
         if code == Code::Invalid && self.broken.iter().any(|b| b.covers(path)) {
             return;
         }
-        if self.list.len() >= MAX_FINDINGS {
-            // A full list keeps its verdict: the first error beyond it still counts.
-            if severity == Severity::Error && !self.has_errors() {
-                self.list.truncate(MAX_FINDINGS - 1);
-            } else {
-                return;
-            }
-        }
+        // The error that a full list still takes stands in place of its last warning.
+        self.list.truncate(MAX_FINDINGS - 1);
+        self.errors |= severity == Severity::Error;
         let path = path.to_string();
         self.list.push(Diagnostic { severity, code, path, line: mark.line, column: mark.column, text });
     }

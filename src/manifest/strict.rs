@@ -19,8 +19,11 @@ pub fn unknown(
     parent: &Path,
     strict: bool,
 ) {
-    let path = parent.field(&entry.key);
     let severity = if strict { Severity::Error } else { Severity::Warning };
+    if findings.is_full(severity) {
+        return;
+    }
+    let path = parent.field(&entry.key);
     let effect = if strict { "" } else { ", it has no effect" };
     let hint = hint(object, &entry.key).map(|hint| format!("; {hint}")).unwrap_or_default();
     let text = format!("unknown field {}{effect}{hint}", quote(&entry.key));
@@ -30,6 +33,11 @@ pub fn unknown(
 fn hint(object: &'static Object, name: &str) -> Option<String> {
     if name.len() > COMPARED {
         return None;
+    }
+    if name.chars().any(|c| c.is_whitespace() && !c.is_ascii()) {
+        return Some(
+            "it holds blanks that YAML takes for letters, as pasted from a web page; use plain spaces".into(),
+        );
     }
     if let Some(close) = closest(object, name) {
         return Some(format!("did you mean {close}?"));

@@ -1,6 +1,6 @@
 //! Fields that are valid but have no effect here, or that podling refuses: the table applied.
 
-use super::fields::{Field, Lit, Object, POD, Shape, Support, resource_support};
+use super::fields::{Field, Lit, Object, POD, Shape, Support, VOLUME, resource_support};
 use super::node::{Kind, Node, quote};
 use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
@@ -38,7 +38,7 @@ fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &
                 Shape::QuantityMap => resources(findings, value, &path),
                 _ => {}
             },
-            (support, by_value) => report(findings, &path, &subject(field, value, by_value), support),
+            (support, by_value) => report(findings, &path, &subject(of, field, value, by_value), support),
         }
     }
     if of.name == "EmptyDirVolumeSource" {
@@ -67,8 +67,9 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
 }
 
 /// How a message names what it is about: the field, with its value where that matters.
-fn subject(field: &Field, value: &Node, by_value: bool) -> String {
+fn subject(of: &Object, field: &Field, value: &Node, by_value: bool) -> String {
     match &value.kind {
+        Kind::Map(_) if of.name == VOLUME.name => format!("volume type {}", field.name),
         Kind::Text(text) if by_value => format!("{}: {}", field.name, quote(text)),
         Kind::Bool(b) if by_value => format!("{}: {b}", field.name),
         _ => field.name.to_owned(),
@@ -113,7 +114,8 @@ fn resources(findings: &mut Findings<'_>, node: &Node, path: &Path) {
 fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
     let in_memory = node.get("medium").and_then(Node::text) == Some("Memory");
     if !in_memory && node.get("sizeLimit").is_some() {
-        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit";
+        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard \
+            limit";
         findings.at_key(Severity::Warning, Code::NoEffect, &path.field("sizeLimit"), text);
     }
 }
@@ -128,7 +130,8 @@ fn annotations(findings: &mut Findings<'_>) {
     for entry in entries {
         let path = parent.key(&entry.key);
         if SECCOMP_ANNOTATIONS.iter().any(|name| entry.key.starts_with(name)) {
-            let text = "this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile";
+            let text = "this annotation has no effect: kubelets ignore it since 1.27; use \
+                securityContext.seccompProfile";
             findings.at_key(Severity::Warning, Code::NoEffect, &path, text);
         }
         if entry.key.starts_with(APPARMOR_ANNOTATION) && entry.value.text().is_some_and(|v| v != "unconfined")

@@ -106,7 +106,10 @@ impl Page {
 
     fn gated(&mut self) {
         self.line("## Fields below those\n");
-        self.line("What stands below a field that is warned about or refused shares its fate. Types and names are checked all the same.\n");
+        self.line(
+            "What stands below a field that is warned about or refused shares its fate. Types and names \
+            are checked all the same.\n",
+        );
         let below = std::mem::take(&mut self.below);
         for (path, names) in below {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -1,1 +1,430 @@
+use std::time::Duration;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::system::clock;
+
+/// A pod with `spec` below its `spec:` and one container.
+fn pod(spec: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n{spec}  containers:\n  - name: app\n    image: busybox:1\n"
+    )
+}
+
+fn read_with(text: &str, strict: bool) -> Vec<Document> {
+    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), name_suffix: None })
+}
+
+fn one(text: &str) -> Document {
+    let mut documents = read_with(text, false);
+    assert_eq!(documents.len(), 1, "{text}");
+    documents.remove(0)
+}
+
+/// `severity code line:column path: text`, one line for each finding.
+fn says(text: &str) -> Vec<String> {
+    lines(&read_with(text, false))
+}
+
+fn lines(documents: &[Document]) -> Vec<String> {
+    let all = documents.iter().flat_map(|document| &document.diagnostics);
+    all.map(|d| {
+        let word = |v: serde_json::Value| v.as_str().unwrap_or_default().to_owned();
+        let severity = word(serde_json::to_value(d.severity).expect("json"));
+        let code = word(serde_json::to_value(d.code).expect("json"));
+        format!("{severity} {code} {}:{} {}: {}", d.line, d.column, d.path, d.text)
+    })
+    .collect()
+}
+
+#[test]
+fn a_plain_pod_is_accepted_with_its_defaults() {
+    let document = one(&pod(""));
+    assert_eq!(document.verdict(), Verdict::Ok);
+    assert_eq!((document.line, document.kind.as_str(), document.name.as_str()), (1, "Pod", "web"));
+    let manifest = document.pod.expect("a pod");
+    assert_eq!(manifest.key, PodKey::new("default", "web"));
+    let spec = manifest.pod.spec.expect("a spec");
+    assert_eq!(spec.node_name.as_deref(), Some("node1"));
+    assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
+    assert_eq!(manifest.pod.metadata.namespace.as_deref(), Some("default"));
+}
+
+#[test]
+fn the_suffix_goes_behind_the_name() {
+    let opts = ReadOptions { name_suffix: Some("Node1".into()), ..ReadOptions::default() };
+    let documents = read(pod("").as_bytes(), &opts);
+    assert_eq!(documents[0].name, "web-node1");
+    let manifest = documents[0].pod.as_ref().expect("a pod");
+    assert_eq!(manifest.pod.metadata.name.as_deref(), Some("web-node1"));
+    assert_eq!(manifest.hashes, one(&pod("")).pod.expect("a pod").hashes);
+}
+
+#[test]
+fn nothing_gives_no_document() {
+    for text in ["", "\n\n", "# a comment\n", "---\n---\n", "null\n"] {
+        assert!(read_with(text, false).is_empty(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_syntax_error_is_a_document_behind_those_before_it() {
+    let documents = read_with(&format!("{}---\na: [\n", pod("")), false);
+    assert_eq!(documents.len(), 2);
+    assert!(documents[0].pod.is_some());
+    assert_eq!((documents[1].kind.as_str(), documents[1].verdict()), ("", Verdict::Reject));
+    assert_eq!(documents[1].diagnostics[0].code, Code::Syntax);
+    assert_eq!(documents[1].line, 10);
+}
+
+#[test]
+fn unknown_fields_are_warned_about_with_what_was_meant() {
+    let text =
+        pod("  restartpolicy: Never\n  hostNetwrok: true\n  privileged: true\n  volume-s: []\n  zzz: 1\n")
+            .replace("  name: web\n", "  name: web\n  hostNetwork: true\n")
+            .replace("    image:", "    tolerations: []\n    image:");
+    assert_eq!(
+        says(&text),
+        [
+            "warning unknown 5:3 metadata.hostNetwork: unknown field \"hostNetwork\", it has no effect; hostNetwork belongs under spec",
+            "warning unknown 7:3 spec.restartpolicy: unknown field \"restartpolicy\", it has no effect; did you mean restartPolicy?",
+            "warning unknown 8:3 spec.hostNetwrok: unknown field \"hostNetwrok\", it has no effect; did you mean hostNetwork?",
+            "warning unknown 9:3 spec.privileged: unknown field \"privileged\", it has no effect; privileged belongs under spec.containers[].securityContext",
+            "warning unknown 10:3 spec.volume-s: unknown field \"volume-s\", it has no effect; did you mean volumes?",
+            "warning unknown 11:3 spec.zzz: unknown field \"zzz\", it has no effect",
+            "warning unknown 14:5 spec.containers[0].tolerations: unknown field \"tolerations\", it has no effect; tolerations belongs under spec",
+        ]
+    );
+    let document = one(&text);
+    assert_eq!(document.pod.expect("it runs").warnings, document.diagnostics);
+}
+
+#[test]
+fn unknown_fields_are_errors_under_strict() {
+    let documents = read_with(&pod("  hostNetwrok: true\n"), true);
+    assert_eq!(
+        lines(&documents),
+        ["error unknown 6:3 spec.hostNetwrok: unknown field \"hostNetwrok\"; did you mean hostNetwork?"]
+    );
+    assert!(documents[0].pod.is_none());
+}
+
+#[test]
+fn every_wrong_type_is_found_and_said_where() {
+    let text = pod("  hostNetwork: \"true\"\n  terminationGracePeriodSeconds: soon\n  volumes: {name: a}\n  nodeSelector: [a]\n")
+        .replace("    image: busybox:1", "    image: 5\n    command: sleep 1\n    args: [yes, 'a', {echo b: c}]\n    env:\n    - name: A\n      value: 080\n    ports:\n    - containerPort: \"80\"\n      hostPort: 1.5\n    - containerPort: 99999999999\n    resources: {limits: {cpu: [1]}}");
+    assert_eq!(
+        says(&text),
+        [
+            "error type 6:16 spec.hostNetwork: expected true or false, got the string \"true\"; remove the quotes",
+            "error type 7:34 spec.terminationGracePeriodSeconds: expected a number, got the string \"soon\"",
+            "error type 8:12 spec.volumes: expected a list of Volume, got a mapping; begin each item with a dash",
+            "warning no-effect 9:3 spec.nodeSelector: nodeSelector has no effect: a cluster chooses nodes for pods; this pod runs on this node in any case",
+            "error type 9:17 spec.nodeSelector: expected a mapping of names to strings, got a list",
+            "error type 12:12 spec.containers[0].image: expected a string, got the number 5; put it in quotes",
+            "error type 13:14 spec.containers[0].command: expected a list of strings, got the string \"sleep 1\"; write it as a list: [\"sleep 1\"]",
+            "error type 14:12 spec.containers[0].args[0]: expected a string, got the boolean true; put it in quotes",
+            "error type 14:22 spec.containers[0].args[2]: expected a string, got a mapping; a colon followed by a blank makes a mapping: put the whole text in quotes",
+            "error type 17:14 spec.containers[0].env[0].value: expected a string, got the number 80; put it in quotes",
+            "error type 19:22 spec.containers[0].ports[0].containerPort: expected a number, got the string \"80\"; remove the quotes",
+            "error type 20:17 spec.containers[0].ports[0].hostPort: expected a whole number, got 1.5",
+            "error type 21:22 spec.containers[0].ports[1].containerPort: expected a whole number of 32 bits, got 99999999999",
+            "error type 22:31 spec.containers[0].resources.limits[cpu]: expected a quantity such as 500m or 1Gi, got a list",
+        ]
+    );
+}
+
+#[test]
+fn whole_floats_are_integers_and_numbers_are_quantities() {
+    let text = pod("  terminationGracePeriodSeconds: 3e1\n")
+        .replace("    image:", "    resources: {limits: {cpu: 0.5, memory: 1e6}}\n    image:");
+    let document = one(&text);
+    assert!(document.diagnostics.is_empty(), "{:?}", document.diagnostics);
+    let spec = document.pod.expect("a pod").pod.spec.expect("a spec");
+    assert_eq!(spec.termination_grace_period_seconds, Some(30));
+    let limits = spec.containers[0].resources.as_ref().and_then(|r| r.limits.as_ref()).expect("limits");
+    assert_eq!((limits["cpu"].0.as_str(), limits["memory"].0.as_str()), ("0.5", "1000000"));
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}]\n")
+        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, subPath: x}]\n    image:");
+    assert_eq!(
+        says(&text),
+        [
+            "error unsupported 6:3 spec.hostUsers: hostUsers: false is not supported: the containers would run without a user namespace of their own, with the host's user ids",
+            "error unsupported 7:21 spec.securityContext.fsGroup: fsGroup is not supported: the group of the volumes' files would not be set",
+            "error unsupported 7:50 spec.securityContext.seccompProfile.type: type: \"Localhost\" is not supported: profiles from files are not supported; use RuntimeDefault or Unconfined",
+            "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
+            "error unsupported 11:5 spec.containers[0].livenessProbe: livenessProbe is not supported: probes are not run yet; the container would count as healthy in any case",
+            "error unsupported 12:45 spec.containers[0].volumeMounts[0].subPath: subPath: \"x\" is not supported: the whole volume would be mounted",
+        ]
+    );
+}
+
+#[test]
+fn defaults_written_out_are_neither_refused_nor_warned_about() {
+    let text = pod("  hostUsers: true\n  dnsPolicy: ClusterFirst\n  schedulerName: default-scheduler\n  automountServiceAccountToken: false\n  enableServiceLinks: true\n  nodeName: node1\n  affinity: {}\n  tolerations: []\n  readinessGates: []\n  subdomain: ''\n  os: {name: linux}\n  securityContext: {supplementalGroupsPolicy: Merge, sysctls: []}\n  volumes: [{name: e, emptyDir: {}}]\n")
+        .replace("    image:", "    securityContext: {procMount: Default}\n    lifecycle: {}\n    volumeMounts: [{name: e, mountPath: /e, subPath: '', mountPropagation: None, recursiveReadOnly: Disabled}]\n    image:");
+    assert_eq!(says(&text), [""; 0]);
+}
+
+#[test]
+fn what_only_means_something_in_a_cluster_is_warned_about() {
+    let text = format!(
+        "{}status: {{phase: Running, nonsense: [1]}}\n",
+        pod(
+            "  nodeSelector: {a: b}\n  nodeName: other\n  priority: 5\n  volumes: [{name: e, emptyDir: {sizeLimit: 1Mi}}]\n"
+        )
+    );
+    assert_eq!(
+        says(&text),
+        [
+            "warning no-effect 6:3 spec.nodeSelector: nodeSelector has no effect: a cluster chooses nodes for pods; this pod runs on this node in any case",
+            "warning no-effect 7:3 spec.nodeName: nodeName: \"other\" has no effect: pods are not assigned to nodes here; it runs on this node",
+            "warning no-effect 8:3 spec.priority: priority has no effect: priority classes are objects of a cluster; all pods here are equal",
+            "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit",
+            "warning no-effect 13:1 status: status has no effect: podling reports the status itself; what the manifest says of it is ignored",
+        ]
+    );
+    assert!(one(&text).pod.is_some());
+}
+
+#[test]
+fn other_kinds_beside_a_pod_are_skipped_with_a_word() {
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: ns}\n";
+    let documents = read_with(&format!("{}{service}", pod("")), false);
+    assert!(documents[0].pod.is_some());
+    assert_eq!(
+        (documents[1].kind.as_str(), documents[1].namespace.as_str(), documents[1].name.as_str()),
+        ("Service", "ns", "s")
+    );
+    assert_eq!(
+        lines(&documents),
+        [
+            "warning kind 11:1 kind: podling runs Pods (v1), also in a List; this Service is not run; publish ports with hostPort or hostNetwork"
+        ]
+    );
+}
+
+#[test]
+fn a_file_without_anything_to_run_is_refused() {
+    let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n";
+    assert_eq!(
+        says(text),
+        [
+            "error kind 2:1 kind: podling runs Pods (v1), also in a List; this Deployment is not run; put its template into a Pod of its own"
+        ]
+    );
+}
+
+#[test]
+fn what_a_document_is_must_be_said_and_right() {
+    let cases = [
+        (
+            "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n",
+            "error kind 1:1 : apiVersion is missing; write apiVersion: v1",
+        ),
+        (
+            "apiVersion: core/v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n",
+            "error kind 1:13 apiVersion: there is no kind Pod in version \"core/v1\"; write apiVersion: v1",
+        ),
+        (
+            "apiVersion: 1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: a}]}\n",
+            "error type 1:13 apiVersion: expected a string, got the number 1; put it in quotes",
+        ),
+        ("apiVersion: v1\nmetadata: {name: a}\n", "error kind 1:1 kind: kind is missing; write kind: Pod"),
+        (
+            "a: b\n",
+            "error kind 1:1 kind: apiVersion and kind are missing; a pod begins with apiVersion: v1 and kind: Pod",
+        ),
+        ("apiVersion: v1\nkind: pod\n", "error kind 2:7 kind: kind \"pod\" is not known; did you mean Pod?"),
+        ("apiVersion: v1\nkind: [Pod]\n", "error kind 2:7 kind: kind must be a string, got a list"),
+        ("- a\n", "error type 1:1 : a manifest is a mapping with apiVersion and kind; this is a list"),
+        (
+            "apiVersion: v1\nkind: List\nitems: {}\n",
+            "error type 3:8 items: expected a list of objects, got a mapping",
+        ),
+        ("apiVersion: v1\nkind: List\n", "warning no-effect 1:1 : this List has no items; nothing runs"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(says(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn items_of_lists_are_documents_of_their_own() {
+    let text = "apiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: a}\n  spec: {containers: [{name: c, image: i:1}]}\n- metadata: {name: b}\n  spec: {containers: [{name: c, image: i:1, imag: x, imag: y}]}\n";
+    let documents = read_with(text, false);
+    let seen: Vec<_> =
+        documents.iter().map(|d| (d.line, d.kind.as_str(), d.name.as_str(), d.pod.is_some())).collect();
+    assert_eq!(seen, [(4, "Pod", "a", true), (6, "Pod", "b", true)]);
+    assert_eq!(
+        lines(&documents),
+        [
+            "warning unknown 7:54 spec.containers[0].imag: unknown field \"imag\", it has no effect; did you mean image?",
+            "warning duplicate 7:54 spec.containers[0].imag: key \"imag\" stands twice in this mapping, on line 7 and on line 7; the last one counts",
+        ]
+    );
+}
+
+#[test]
+fn config_maps_and_secrets_are_read_and_said_to_be_unused() {
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n";
+    assert_eq!(
+        says(map),
+        [
+            "warning no-effect 1:1 : this ConfigMap is read but not used: no volume or variable of a pod can take its values, and pods that ask for them are refused"
+        ]
+    );
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata: {a: plain!, b: 5}\n";
+    assert_eq!(
+        says(secret),
+        [
+            "error type 4:11 data[a]: expected base64, got \"plain!\"; stringData of a Secret takes plain text",
+            "error type 4:22 data[b]: expected a string, got the number 5; put it in quotes",
+        ]
+    );
+    assert_eq!(says("apiVersion: v1\nkind: ConfigMap\ndata: [a]\n").len(), 2);
+}
+
+#[test]
+fn a_generated_name_is_no_name() {
+    assert_eq!(
+        says(&pod("").replace("  name: web", "  generateName: web-")),
+        [
+            "error invalid 4:3 metadata.name: Required value: name is needed; generateName only works with an API server",
+            "warning no-effect 4:3 metadata.generateName: generateName has no effect: names are made up by API servers only; metadata.name is used",
+        ]
+    );
+}
+
+#[test]
+fn annotations_that_choose_profiles_are_not_overlooked() {
+    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n");
+    assert_eq!(
+        says(&text),
+        [
+            "warning no-effect 6:5 metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile",
+            "error unsupported 7:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: AppArmor profiles are not supported: the container would run unconfined",
+        ]
+    );
+}
+
+#[test]
+fn null_items_are_empty_items() {
+    let text = pod("").replace("    image:", "    args:\n    - a\n    -\n    env:\n    -\n    image:");
+    assert_eq!(
+        says(&text),
+        [
+            "warning no-effect 10:6 spec.containers[0].args[1]: an item with nothing in it is taken for the empty string \"\"",
+            "error invalid 12:6 spec.containers[0].env[0].name: Required value",
+        ]
+    );
+}
+
+#[test]
+fn thousands_of_mistakes_do_not_make_thousands_of_findings() {
+    let mut text = pod("");
+    for i in 0..20_000 {
+        text.push_str(&format!("    unknown{i}: 1\n"));
+    }
+    text.push_str("    env: 5\n");
+    let document = one(&text);
+    assert_eq!(document.diagnostics.len(), 500);
+    assert_eq!(document.verdict(), Verdict::Reject);
+}
+
+#[test]
+fn files_full_of_mistakes_are_read_in_no_time() {
+    let many = |n: usize, line: fn(usize) -> String| (0..n).map(line).collect::<String>();
+    let labels = many(24_000, |i| format!("    -bad{i}: x\n"));
+    let doubles = many(24_000, |_| "    same: x\n".to_owned());
+    let env = many(8_000, |_| "    - {name: '', value: 5}\n".to_owned());
+    let pods = many(1_500, |i| format!("- kind: Pod\n  a: {i}\n  a: {i}\n"));
+    let start = clock::now();
+    one(&pod("").replace("  name: web\n", &format!("  name: web\n  labels:\n{labels}")));
+    one(&pod("").replace("  name: web\n", &format!("  name: web\n  labels:\n{doubles}")));
+    one(&format!("{}    env:\n{env}", pod("")));
+    let documents = read_with(&format!("apiVersion: v1\nkind: List\nitems:\n{pods}"), false);
+    assert_eq!(documents.len(), 1_500);
+    assert!(clock::now().since(start) < Duration::from_secs(6), "{:?}", clock::now().since(start));
+}
+
+#[test]
+fn the_page_on_supported_fields_is_fresh() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/manifest-support.md");
+    let page = support_table_markdown();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("docs/");
+        std::fs::write(&path, &page).expect("the page");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == page, "docs/manifest-support.md is stale: run UPDATE_DOCS=1 cargo test --lib manifest");
+}
+
+fn full_pod() -> String {
+    pod("  hostNetwork: true\n  restartPolicy: Never\n  volumes:\n  - name: v\n    hostPath: {path: /x, type: Directory}\n  - name: e\n    emptyDir: {medium: Memory, sizeLimit: 1Mi}\n")
+        .replace("    image:", "    command: [sh, -c, \"echo $HOME\"]\n    env:\n    - {name: A, value: \"1\"}\n    ports:\n    - {containerPort: 80, name: http}\n    volumeMounts:\n    - {name: v, mountPath: /v, readOnly: true}\n    resources:\n      limits: {cpu: 500m, memory: 64Mi}\n    securityContext:\n      capabilities: {add: [NET_ADMIN], drop: [ALL]}\n    image:")
+}
+
+#[test]
+fn a_full_pod_is_accepted_without_a_word() {
+    assert_eq!(says(&full_pod()), [""; 0]);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        read(&bytes, &ReadOptions::default());
+    }
+
+    #[test]
+    fn no_damage_to_a_manifest_breaks_it(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0u8..4, any::<u8>()), 1..6)
+    ) {
+        let mut bytes = full_pod().into_bytes();
+        for (at, what, byte) in edits {
+            if bytes.len() < 2 {
+                break;
+            }
+            let at = at.index(bytes.len());
+            match what {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                2 => bytes.insert(at, byte),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        for document in read(&bytes, &ReadOptions::default()) {
+            prop_assert!(document.diagnostics.iter().all(|d| d.line > 0 && d.column > 0));
+            prop_assert_eq!(document.pod.is_some(), document.kind == "Pod" && document.verdict() != Verdict::Reject);
+        }
+    }
+
+    #[test]
+    fn no_word_in_place_of_a_value_breaks_it(at in any::<prop::sample::Index>(), word in "(~|\\[\\]|\\{\\}|-1|1e99|yes|\\[~\\]|\"\"|99999999999|!!str|\\{a: b\\})") {
+        let text = full_pod();
+        let lines: Vec<&str> = text.lines().collect();
+        let values: Vec<usize> = (0..lines.len()).filter(|i| lines[*i].contains(": ")).collect();
+        let line = values[at.index(values.len())];
+        let cut = lines[line].find(": ").unwrap_or_default();
+        let changed = format!("{}: {word}", &lines[line][..cut]);
+        let mut lines = lines.clone();
+        lines[line] = &changed;
+        read(lines.join("\n").as_bytes(), &ReadOptions::default());
+    }
+
+    #[test]
+    fn hashes_do_not_depend_on_the_order_of_keys(swap in 0usize..3) {
+        let text = full_pod();
+        let moved = match swap {
+            0 => text.replace("  hostNetwork: true\n  restartPolicy: Never\n", "  restartPolicy: Never\n  hostNetwork: yes\n"),
+            1 => text.replace("{cpu: 500m, memory: 64Mi}", "{memory: 64Mi, cpu: 500m}"),
+            _ => format!("# comment\n{}", text.replace("kind: Pod\n", "").replace("apiVersion: v1\n", "kind: Pod\napiVersion: v1\n")),
+        };
+        prop_assert_eq!(one(&text).pod.expect("a pod").hashes, one(&moved).pod.expect("a pod").hashes);
+    }
+}

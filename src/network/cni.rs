@@ -206,7 +206,8 @@ impl RuntimeConfig {
         let mut config = Map::new();
         let can = |name: &str| plugin["capabilities"][name] == json!(true);
         if can("portMappings") && !self.port_mappings.is_empty() {
-            config.insert("portMappings".into(), self.port_mappings.iter().map(PortMapping::to_cni).collect());
+            config
+                .insert("portMappings".into(), self.port_mappings.iter().map(PortMapping::to_cni).collect());
         }
         if can("ips") && !self.ips.is_empty() {
             config.insert("ips".into(), json!(self.ips));
@@ -229,11 +230,16 @@ pub struct Attachment {
 /// Runs plugins.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Directories searched for plugins, in order.
-    pub bin_dirs: Vec<PathBuf>,
+    bin_dirs: Vec<PathBuf>,
+    limit: Duration,
 }
 
 impl Client {
+    /// One that searches these directories for plugins, in order.
+    pub fn new(bin_dirs: Vec<PathBuf>) -> Self {
+        Self { bin_dirs, limit: PLUGIN_TIMEOUT }
+    }
+
     /// Path of a plugin.
     pub fn find(&self, plugin: &str, network: &str) -> Result<PathBuf, CniError> {
         let found = self.bin_dirs.iter().map(|d| d.join(plugin)).find(|p| p.is_file());
@@ -291,7 +297,7 @@ impl Client {
         let name = plugin_type(plugin);
         let binary = self.find(name, &network.name)?;
         let input = config_for(network, plugin, runtime, previous).to_string();
-        let call = Call { command, plugin: name, binary: &binary };
+        let call = Call { command, plugin: name, binary: &binary, limit: self.limit };
         call.run(self.environment(command, to), input).await
     }
 
@@ -337,15 +343,13 @@ struct Call<'a> {
     command: &'static str,
     plugin: &'a str,
     binary: &'a Path,
+    limit: Duration,
 }
 
 impl Call<'_> {
     async fn run(&self, env: Vec<(&'static str, String)>, input: String) -> Result<Option<Value>, CniError> {
-        let failed = |source| CniError::Run {
-            plugin: self.plugin.to_owned(),
-            binary: self.binary.to_owned(),
-            source,
-        };
+        let failed =
+            |source| CniError::Run { plugin: self.plugin.to_owned(), binary: self.binary.to_owned(), source };
         let mut child = Command::new(self.binary)
             .envs(env)
             .stdin(Stdio::piped())
@@ -365,7 +369,7 @@ impl Call<'_> {
             }
             child.wait_with_output().await
         };
-        let Ok(output) = timeout(PLUGIN_TIMEOUT, work).await else {
+        let Ok(output) = timeout(self.limit, work).await else {
             if let Some(pid) = group.and_then(|id| Pid::from_raw(id.cast_signed())) {
                 let _ = kill_process_group(pid, Signal::KILL);
             }
@@ -373,7 +377,7 @@ impl Call<'_> {
                 plugin: self.plugin.to_owned(),
                 binary: self.binary.to_owned(),
                 command: self.command,
-                limit: PLUGIN_TIMEOUT,
+                limit: self.limit,
             });
         };
         let output = output.map_err(failed)?;

@@ -67,7 +67,8 @@ impl HostResolv {
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let note = format!("{} does not exist: pods get no DNS servers from the host", path.display());
+                let note =
+                    format!("{} does not exist: pods get no DNS servers from the host", path.display());
                 return Ok(Self { notes: vec![note], ..Self::default() });
             }
             Err(source) => return Err(DnsError::Unreadable { path: path.to_owned(), source }),

@@ -5,8 +5,8 @@
 //! on disk before ADD and goes only after DEL, so DEL can be repeated until it succeeds, over crashes and
 //! reboots. It never decides when a pod starts or ends, and never enters a network namespace itself.
 
-pub mod cni;
 mod check;
+pub mod cni;
 pub mod default_net;
 pub mod dns;
 pub mod hostname;
@@ -65,7 +65,9 @@ pub enum NetworkError {
         file: PathBuf,
     },
     /// ADD succeeded and gave nothing to reach the pod by.
-    #[error("network {network:?} gave no address to pod {pod}; its IPAM plugin may be missing or misconfigured")]
+    #[error(
+        "network {network:?} gave no address to pod {pod}; its IPAM plugin may be missing or misconfigured"
+    )]
     NoAddress {
         /// The network.
         network: String,
@@ -159,7 +161,7 @@ impl Network {
     /// A network with its state at `options.state`.
     pub fn new(options: NetworkOptions) -> Self {
         Self {
-            client: Client { bin_dirs: options.bin_dirs.clone() },
+            client: Client::new(options.bin_dirs.clone()),
             records: Records::new(&options.state),
             options,
             adds: Semaphore::new(PARALLEL),
@@ -242,9 +244,14 @@ impl Network {
     /// Addresses that an attached sandbox was given; none when nothing is known of it.
     pub fn addresses(&self, sandbox_id: &str) -> Vec<String> {
         match self.records.load(sandbox_id) {
-            Ok(Known::Record(record)) => {
-                record.result.as_ref().map(result_ips).unwrap_or_default().iter().map(ToString::to_string).collect()
-            }
+            Ok(Known::Record(record)) => record
+                .result
+                .as_ref()
+                .map(result_ips)
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             _ => Vec::new(),
         }
     }
@@ -362,9 +369,14 @@ impl Network {
         let netns = if here && is_namespace(netns) { netns.display().to_string() } else { String::new() };
         let gone = netns.is_empty();
         let attachment = attachment(sandbox, &record, netns);
+        let mut network = record.network.clone();
+        if find_program("iptables").is_none() && find_program("nft").is_none() {
+            // portmap cannot even look for rules then, and there are none.
+            network.plugins.retain(|plugin| cni::plugin_type(plugin) != "portmap");
+        }
         let permit = self.dels.acquire().await;
         let result = record.result.as_ref();
-        self.client.del(&record.network, &record.runtime, &attachment, result).await.map_err(explain)?;
+        self.client.del(&network, &record.runtime, &attachment, result).await.map_err(explain)?;
         drop(permit);
         if gone && here {
             // Plugins return early without a namespace, and their rules stay.
@@ -416,7 +428,9 @@ fn attachment(sandbox: &str, record: &Record, netns: String) -> Attachment {
 
 fn explain(source: CniError) -> NetworkError {
     match source {
-        CniError::Plugin { .. } if find_program("iptables").is_none() => NetworkError::NeedsIptables { source },
+        CniError::Plugin { .. } if find_program("iptables").is_none() => {
+            NetworkError::NeedsIptables { source }
+        }
         source => source.into(),
     }
 }

@@ -134,7 +134,8 @@ impl NatTable {
     pub fn has_host_ports(&self, sandbox: &str, ports: &[PortMapping]) -> bool {
         let entered =
             ["PREROUTING", "OUTPUT"].iter().all(|from| self.in_chain(from).any(|r| target(r) == Some(DNAT)));
-        let own: Vec<&str> = self.of_sandbox(sandbox).filter(|r| r.starts_with(DNAT)).filter_map(target).collect();
+        let own: Vec<&str> =
+            self.of_sandbox(sandbox).filter(|r| r.starts_with(DNAT)).filter_map(target).collect();
         let served = |port: &PortMapping| {
             own.iter().flat_map(|chain| self.in_chain(chain)).any(|rule| {
                 target(rule) == Some("DNAT")
@@ -148,7 +149,8 @@ impl NatTable {
 
     /// Whether what the sandbox sends from `ip` to the world gets the host's address.
     pub fn has_masquerade(&self, sandbox: &str, ip: &IpAddr) -> bool {
-        let source = |rule: &&str| value(rule, "-s").and_then(|s| s.split('/').next()) == Some(&ip.to_string());
+        let source =
+            |rule: &&str| value(rule, "-s").and_then(|s| s.split('/').next()) == Some(&ip.to_string());
         let mut entries = self.of_sandbox(sandbox).filter(|r| r.starts_with("POSTROUTING ")).filter(source);
         entries.any(|rule| {
             target(rule).is_some_and(|own| self.in_chain(own).any(|r| target(r) == Some("MASQUERADE")))

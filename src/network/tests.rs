@@ -27,7 +27,10 @@ impl World {
 
     fn plugin(&self, script: &str) {
         let log = self.path("log");
-        let text = format!("#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID ns=$CNI_NETNS >> {}\n{script}\n", log.display());
+        let text = format!(
+            "#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID ns=$CNI_NETNS >> {}\n{script}\n",
+            log.display()
+        );
         fs::write(self.path("bin/fake"), text).unwrap();
         fs::set_permissions(self.path("bin/fake"), fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -55,7 +58,8 @@ impl World {
     }
 }
 
-const GIVES: &str = r#"cat > /dev/null; test $CNI_COMMAND = DEL || echo '{"ips":[{"address":"10.0.0.2/24"}]}'"#;
+const GIVES: &str =
+    r#"cat > /dev/null; test $CNI_COMMAND = DEL || echo '{"ips":[{"address":"10.0.0.2/24"}]}'"#;
 
 fn port() -> PortMapping {
     PortMapping { host_port: 8080, container_port: 80, protocol: Protocol::Tcp, host_ip: None }
@@ -105,7 +109,8 @@ async fn an_add_that_gives_no_address_fails_by_name_and_is_undone() {
     let world = World::new("cat > /dev/null; echo '{}'");
     let network = world.network();
     let error = world.setup(&network, vec![]).await.unwrap_err().to_string();
-    let want = "network \"net\" gave no address to pod default/web; its IPAM plugin may be missing or misconfigured";
+    let want =
+        "network \"net\" gave no address to pod default/web; its IPAM plugin may be missing or misconfigured";
     assert_eq!(error, want);
     assert_eq!(network.pending(), [""; 0]);
 }
@@ -149,7 +154,8 @@ async fn a_damaged_record_is_still_detached() {
 #[tokio::test]
 async fn a_dead_predecessor_with_the_same_host_port_is_detached_first() {
     let world = World::new(GIVES);
-    let conf = json!({"name": "net", "cniVersion": "1.0.0", "type": "fake", "capabilities": {"portMappings": true}});
+    let conf =
+        json!({"name": "net", "cniVersion": "1.0.0", "type": "fake", "capabilities": {"portMappings": true}});
     fs::write(world.path("conf/net.conflist"), conf.to_string()).unwrap();
     let network = world.network();
     world.setup(&network, vec![port()]).await.unwrap();
@@ -157,7 +163,10 @@ async fn a_dead_predecessor_with_the_same_host_port_is_detached_first() {
     let netns = world.path("ns");
     for (id, key) in [("s2", &other), ("s3", &same)] {
         let host_ports = vec![port()];
-        network.setup(&SetupRequest { sandbox_id: id, key, uid: "u", netns: &netns, host_ports }).await.unwrap();
+        network
+            .setup(&SetupRequest { sandbox_id: id, key, uid: "u", netns: &netns, host_ports })
+            .await
+            .unwrap();
     }
     assert_eq!(network.pending(), ["s2", "s3"]);
     let did: Vec<String> = world.log().iter().map(|l| l[..6].to_owned()).collect();

@@ -9,7 +9,7 @@ use super::board::EventType;
 use super::plan::{Action, Kind, Plan, StopStep, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{StartError, StartOrder, TaskState, new_id};
+use crate::runtime::{StartError, StartOrder, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
 use crate::system::clock;
 
@@ -51,7 +51,8 @@ impl Worker {
         let Some(current) = &mut self.current else { return false };
         let id = new_id();
         let host_network = current.manifest.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        current.status.sandbox = Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
+        current.status.sandbox =
+            Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
         current.status.sandboxes += 1;
         current.status.start_time.get_or_insert_with(Timestamp::now);
         for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
@@ -95,7 +96,11 @@ impl Worker {
         };
         // A successor may start before the old network is gone, except when old port rules would catch its
         // traffic.
-        if has_ports { drop.await } else { drop_later(drop) }
+        if has_ports {
+            drop.await
+        } else {
+            drop_later(drop)
+        }
         true
     }
 
@@ -125,7 +130,7 @@ impl Worker {
         self.ctx.routes.add(&created.id, &self.key);
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
-            let hash = manifest.hashes.containers.get(name).cloned().unwrap_or_default();
+            let hash = entry_hash(&manifest, name).to_owned();
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;
@@ -232,7 +237,9 @@ impl Worker {
 
     /// Tries again later, each time later; says so once.
     fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
-        let same = |h: &&Held| h.why.reason == why.reason && without_ids(&h.why.message) == without_ids(&why.message);
+        let same = |h: &&Held| {
+            h.why.reason == why.reason && without_ids(&h.why.message) == without_ids(&why.message)
+        };
         let before = self.held.get(name).filter(same);
         let delay = match before {
             Some(h) if first == HOLD.0 => (h.delay * 2).min(HOLD.1),

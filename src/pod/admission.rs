@@ -35,7 +35,10 @@ impl Claims {
 
     /// Takes the ports of a pod that runs already: it has them, whatever the books say.
     pub fn adopt(&self, key: &PodKey, manifest: &PodManifest) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), host_ports(&manifest.pod));
+        self.held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), host_ports(&manifest.pod));
     }
 
     /// Whether a changed manifest could take its ports once the pod has given up its old ones.

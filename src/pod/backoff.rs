@@ -34,6 +34,7 @@ impl From<&Settings> for BackoffRule {
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
     /// The wait that follows the latest exit.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub delay: Duration,
     /// When that wait is over.
     pub until: Moment,

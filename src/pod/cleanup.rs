@@ -67,7 +67,8 @@ async fn remove_files(dir: std::path::PathBuf) -> Vec<String> {
         }
         for name in ["containers", "image-volumes", "etc-hosts", "resolv.conf", "hostname"] {
             let path = dir.join(name);
-            let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
             match removed {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                     errors.push(format!("cannot remove {}: {e}", path.display()));

@@ -47,7 +47,11 @@ impl Routes {
 
     /// Remembers a container.
     pub fn add(&self, id: &str, key: &PodKey) {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).entry(id.to_owned()).or_insert_with(|| key.clone());
+        self.map
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(id.to_owned())
+            .or_insert_with(|| key.clone());
     }
 
     /// Forgets a container.

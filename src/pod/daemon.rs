@@ -156,9 +156,11 @@ impl Daemon {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
-        let handle = resolve(&choice, &settings.paths).await.map_err(|e| e.to_string())?;
+        let handle =
+            resolve(&choice, &settings.paths, &settings.namespace).await.map_err(|e| e.to_string())?;
         let ready = async {
-            let ctd = Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
+            let ctd =
+                Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;
             let runtime = Runtime::new(ctd, &settings).await.map_err(|e| e.to_string())?;
             tracing::info!(
@@ -213,7 +215,11 @@ impl Daemon {
             host_ip: node::watch_address(),
         };
         let seed = Seed {
-            pods: records.iter().filter(|r| !r.spec.removing).map(|r| Arc::new(r.spec.manifest.clone())).collect(),
+            pods: records
+                .iter()
+                .filter(|r| !r.spec.removing)
+                .map(|r| Arc::new(r.spec.manifest.clone()))
+                .collect(),
             dirs: known_dirs(&store),
         };
         let (sources_tx, sources) = mpsc::channel(16);
@@ -258,7 +264,9 @@ impl Daemon {
         let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
         loop {
             match runtime.observe_all().await {
-                Ok(seen) => return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)),
+                Ok(seen) => {
+                    return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox));
+                }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
             tokio::time::sleep(PATIENCE.1).await;
@@ -298,13 +306,17 @@ impl Daemon {
         let problems: usize = state.sources.values().map(|r| r.problems.len()).sum();
         match problems {
             0 => format!("{} pods, {ready} ready", state.pods.len()),
-            n => format!("{} pods, {ready} ready; {n} problems in manifests, see podling get pods", state.pods.len()),
+            n => format!(
+                "{} pods, {ready} ready; {n} problems in manifests, see podling get pods",
+                state.pods.len()
+            ),
         }
     }
 
     fn farewell(&self) -> String {
         let board = self.board.subscribe();
-        let running = board.borrow().pods.values().filter(|p| p.status.phase.as_deref() == Some("Running")).count();
+        let running =
+            board.borrow().pods.values().filter(|p| p.status.phase.as_deref() == Some("Running")).count();
         match running {
             0 => "no pod runs".into(),
             n => format!("{n} pods keep running; podling run takes them up again"),
@@ -324,7 +336,12 @@ impl Daemon {
             tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
         }
         for (source, report) in &state.sources {
-            tracing::info!(source, overflows = report.overflows, problems = report.problems.len(), "state: source");
+            tracing::info!(
+                source,
+                overflows = report.overflows,
+                problems = report.problems.len(),
+                "state: source"
+            );
         }
     }
 }

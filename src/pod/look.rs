@@ -118,7 +118,9 @@ impl Worker {
         let labels = &seen.labels;
         let Some(history) = self.history(&labels.name) else { return false };
         let known = history.container_id.as_deref() == Some(&seen.id);
-        if known && history.started.is_some() || history.last.as_ref().is_some_and(|e| e.container_id == seen.id) {
+        if known && history.started.is_some()
+            || history.last.as_ref().is_some_and(|e| e.container_id == seen.id)
+        {
             return false;
         }
         history.container_id = Some(seen.id.clone());
@@ -151,7 +153,13 @@ impl Worker {
     }
 
     /// Writes an exit down, once.
-    fn record_exit(&mut self, seen: &Observed, code: i32, at: Option<Timestamp>, reason: Option<&str>) -> bool {
+    fn record_exit(
+        &mut self,
+        seen: &Observed,
+        code: i32,
+        at: Option<Timestamp>,
+        reason: Option<&str>,
+    ) -> bool {
         let name = seen.labels.name.clone();
         if seen.labels.kind == Kind::Pause {
             return false;
@@ -173,7 +181,15 @@ impl Worker {
         true
     }
 
-    fn write_exit(&mut self, name: &str, id: &str, code: i32, at: Option<Timestamp>, reason: &str, message: String) {
+    fn write_exit(
+        &mut self,
+        name: &str,
+        id: &str,
+        code: i32,
+        at: Option<Timestamp>,
+        reason: &str,
+        message: String,
+    ) {
         let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
         let stopping = self.stopping.contains_key(id);
         let init = self.is_init(name);

@@ -30,7 +30,9 @@ pub fn containerd_choice(choice: &ContainerdChoice, mark: Option<&PathBuf>) -> C
     let before = mark.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     match (choice, before.trim()) {
         (ContainerdChoice::Auto, "embedded") => ContainerdChoice::Embedded,
-        (ContainerdChoice::Auto, socket) if socket.starts_with('/') => ContainerdChoice::Socket(socket.into()),
+        (ContainerdChoice::Auto, socket) if socket.starts_with('/') => {
+            ContainerdChoice::Socket(socket.into())
+        }
         _ => choice.clone(),
     }
 }
@@ -76,7 +78,7 @@ fn address() -> Option<String> {
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still
 /// grows is left until it has been the same for one look; one that failed is tried again when it changes.
 pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board) {
-    let (dir, state) = (settings.paths.images(), settings.paths.state());
+    let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
     let (mut before, mut imported) = (contents(&dir), None);
     loop {
         if imported.as_ref() != Some(&before) {

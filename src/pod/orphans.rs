@@ -10,9 +10,7 @@ use super::plan::{Kind, StopStep};
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::{Observed, TaskState};
-use crate::store::{
-    ContainerHistory, PodSpecRecord, VERSION, SandboxRecord, StatusRecord,
-};
+use crate::store::{ContainerHistory, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
 use crate::system::clock;
 
 /// How often a stopping orphan is looked at.
@@ -102,7 +100,8 @@ impl Orphan {
             };
         }
         // What a running pod's init containers did is behind it.
-        let running = |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
+        let running =
+            |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
         if self.containers.iter().any(running) {
             for init in desired.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
                 status.containers.entry(init.name.clone()).or_default().completed = true;
@@ -155,9 +154,9 @@ impl Orphan {
 
     async fn any_live(&self, ctx: &Context) -> bool {
         match ctx.runtime.observe(&self.uid).await {
-            Ok(seen) => seen.iter().any(|o| {
-                matches!(o.task, TaskState::Running { alive: true, .. } | TaskState::Unresponsive)
-            }),
+            Ok(seen) => seen
+                .iter()
+                .any(|o| matches!(o.task, TaskState::Running { alive: true, .. } | TaskState::Unresponsive)),
             // Nobody to ask: not gone.
             Err(_) => true,
         }

@@ -226,7 +226,9 @@ fn run(view: &View<'_>, plan: &mut Plan) {
     match view.sandbox {
         SandboxState::Ready => {}
         SandboxState::Broken => return wind_down(view, plan, "SandboxChanged"),
-        SandboxState::Absent if plan.quiet => return hold_or(view, plan, "", |p| p.actions.push(Action::CreateSandbox)),
+        SandboxState::Absent if plan.quiet => {
+            return hold_or(view, plan, "", |p| p.actions.push(Action::CreateSandbox));
+        }
         SandboxState::Absent => return wind_down(view, plan, "SandboxChanged"),
     }
     if stop_strangers(view, plan) || !pause_runs(view, plan) {

@@ -108,7 +108,11 @@ fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus
     let done = kind == Kind::Init && history.completed;
     ContainerStatus {
         name: spec.name.clone(),
-        image: if history.image.is_empty() { spec.image.clone().unwrap_or_default() } else { history.image.clone() },
+        image: if history.image.is_empty() {
+            spec.image.clone().unwrap_or_default()
+        } else {
+            history.image.clone()
+        },
         image_id: history.image_id.clone(),
         container_id: history.container_id.as_ref().map(|id| format!("containerd://{id}")),
         restart_count: i32::try_from(history.restarts).unwrap_or(i32::MAX),
@@ -126,7 +130,8 @@ fn states(
     history: &ContainerHistory,
     running: bool,
 ) -> (ContainerState, ContainerState) {
-    let terminated = |e: Option<&Exit>| ContainerState { terminated: e.map(terminated), ..Default::default() };
+    let terminated =
+        |e: Option<&Exit>| ContainerState { terminated: e.map(terminated), ..Default::default() };
     if running {
         let started_at = history.started.map(time);
         let state =
@@ -137,8 +142,14 @@ fn states(
     match waiting(facts, spec, exit) {
         // kubectl shows what it waits for, and the exit it waits after as the last state.
         Some(w) => {
-            let waiting = ContainerStateWaiting { reason: Some(w.reason), message: (!w.message.is_empty()).then_some(w.message) };
-            (ContainerState { waiting: Some(waiting), ..Default::default() }, terminated(history.last.as_ref()))
+            let waiting = ContainerStateWaiting {
+                reason: Some(w.reason),
+                message: (!w.message.is_empty()).then_some(w.message),
+            };
+            (
+                ContainerState { waiting: Some(waiting), ..Default::default() },
+                terminated(history.last.as_ref()),
+            )
         }
         None => (terminated(exit), terminated(history.previous.as_ref())),
     }
@@ -147,7 +158,8 @@ fn states(
 /// What a container that does not run waits for; none when it has ended for now or for good.
 fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<Waiting> {
     if let Some(until) = facts.plan.backing_off.get(&spec.name) {
-        let delay = facts.record.containers.get(&spec.name).and_then(|h| h.backoff).map_or(0, |b| b.delay.as_secs());
+        let delay =
+            facts.record.containers.get(&spec.name).and_then(|h| h.backoff).map_or(0, |b| b.delay.as_secs());
         let _ = until;
         return Some(Waiting {
             reason: "CrashLoopBackOff".into(),
@@ -245,7 +257,10 @@ fn pod_conditions(
         .map(|c| c.name.as_str())
         .collect();
     let init_reason = (!initialized && !over).then(|| {
-        ("ContainersNotInitialized".to_owned(), format!("containers with incomplete status: [{}]", incomplete.join(" ")))
+        (
+            "ContainersNotInitialized".to_owned(),
+            format!("containers with incomplete status: [{}]", incomplete.join(" ")),
+        )
     });
     let sandbox = facts.sandbox == SandboxState::Ready;
     let mut list = vec![

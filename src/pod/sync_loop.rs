@@ -79,7 +79,11 @@ impl SyncLoop {
             let key = record.spec.manifest.key.clone();
             if self.stored.contains_key(&key) {
                 // Its successor runs, so nothing of it has processes: only rests are left.
-                tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), record.spec.manifest, record.spec.uid));
+                tokio::spawn(super::cleanup::clean_up(
+                    self.ctx.clone(),
+                    record.spec.manifest,
+                    record.spec.uid,
+                ));
             } else {
                 self.stored.insert(key.clone(), (record.spec, record.status));
                 self.tell(&key);

@@ -17,9 +17,9 @@ use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::{Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::spec::qos::qos_class;
 use crate::runtime::Observed;
-use crate::store::{PodSpecRecord, VERSION, StatusRecord};
+use crate::runtime::spec::qos::qos_class;
+use crate::store::{PodSpecRecord, StatusRecord, VERSION};
 use crate::system::clock::{self, Moment};
 
 /// Looks at the pod at least this often, whatever happens.
@@ -234,7 +234,8 @@ impl Worker {
             removing: false,
             manifest: (*desired.manifest).clone(),
         };
-        let status = StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
+        let status =
+            StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
         self.ctx.store.save_spec(&spec)?;
         self.ctx.store.save_status(&spec.uid, &status)?;
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
@@ -303,7 +304,8 @@ impl Worker {
             if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
                 self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
             }
-            self.held.insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
+            self.held
+                .insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
             self.pending_update = Some(waiting);
             return;
         }
@@ -311,14 +313,20 @@ impl Worker {
         let Some(current) = &mut self.current else { return };
         let same_pod = current.manifest.hashes.pod == new.hashes.pod;
         if same_pod && ran {
-            let text = format!("containers changed: {}", changed_containers(&current.manifest, new).join(", "));
+            let text =
+                format!("containers changed: {}", changed_containers(&current.manifest, new).join(", "));
             tracing::info!(pod = %self.key, uid = %current.spec.uid, "{text}");
             self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
             return self.accept(new);
         }
         if ran {
             current.recreating = true;
-            self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), "spec changed: the pod is made anew");
+            self.ctx.board.event(
+                EventType::Normal,
+                "Updated",
+                Some(&self.key),
+                "spec changed: the pod is made anew",
+            );
             return;
         }
         self.forget_runs();
@@ -476,7 +484,8 @@ enum AfterStop {
 
 fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
     let (old, new) = (&old.hashes.containers, &new.hashes.containers);
-    let mut names: Vec<_> = new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
+    let mut names: Vec<_> =
+        new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
     names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
     names
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
+use super::Runtime;
 use super::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
 use super::logs::{self, LogQuery, Since};
-use super::Runtime;
 use crate::image::{self, ImageRef};
 use crate::pod::board::Board;
 use crate::server::{
@@ -76,7 +76,12 @@ impl RuntimeAccess for RuntimeSlot {
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>> {
         Box::pin(async move {
             let images = self.get()?.containerd().images().await.map_err(access_error)?;
-            let info = |i: image::ImageSummary| ImageInfo { name: i.name, digest: i.digest, size: i.size.unwrap_or_default(), created: i.created };
+            let info = |i: image::ImageSummary| ImageInfo {
+                name: i.name,
+                digest: i.digest,
+                size: i.size.unwrap_or_default(),
+                created: i.created,
+            };
             Ok(images.into_iter().map(info).collect())
         })
     }
@@ -108,7 +113,10 @@ impl RuntimeSlot {
         let dir = logs::container_log_dir(&self.paths, &request.pod, &request.uid, &request.container);
         let attempts = logs::attempts(&dir).map_err(|e| AccessError::Failed(e.to_string()))?;
         let Some(attempt) = attempts.into_iter().max() else {
-            let text = format!("container {} of pod {} has not started: it has no log", request.container, request.pod);
+            let text = format!(
+                "container {} of pod {} has not started: it has no log",
+                request.container, request.pod
+            );
             return Err(AccessError::Invalid(text));
         };
         let query = LogQuery {
@@ -139,7 +147,8 @@ impl RuntimeSlot {
         if current.is_none() {
             return rx;
         }
-        let (mut board, uid, container) = (self.board.subscribe(), request.uid.clone(), request.container.clone());
+        let (mut board, uid, container) =
+            (self.board.subscribe(), request.uid.clone(), request.container.clone());
         tokio::spawn(async move {
             let over = |s: &crate::pod::board::Snapshot| running_id(s, &uid, &container) != current;
             tokio::select! {
@@ -153,7 +162,10 @@ impl RuntimeSlot {
     async fn run(&self, request: ExecRequest) -> Result<ExecStreams, AccessError> {
         let ctd = self.get()?.containerd();
         let id = self.container_id(&request.uid, &request.container).ok_or_else(|| {
-            AccessError::Invalid(format!("container {} of pod {} does not run", request.container, request.pod))
+            AccessError::Invalid(format!(
+                "container {} of pod {} does not run",
+                request.container, request.pod
+            ))
         })?;
         let record = ctd.container(&id).await.map_err(access_error)?;
         let record = record.ok_or_else(|| AccessError::NotFound(format!("container {id} is gone")))?;

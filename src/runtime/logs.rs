@@ -142,12 +142,7 @@ pub fn create_link(
 }
 
 /// Removes the link of a container that is gone; one that is not there is fine.
-pub fn remove_link(
-    paths: &Paths,
-    key: &PodKey,
-    container: &str,
-    container_id: &str,
-) -> Result<(), LogError> {
+pub fn remove_link(paths: &Paths, key: &PodKey, container: &str, container_id: &str) -> Result<(), LogError> {
     let link = link_path(paths, key, container, container_id);
     gone_is_fine(fs::remove_file(&link)).map_err(LogError::io("remove", &link))
 }

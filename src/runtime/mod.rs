@@ -19,18 +19,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::Semaphore;
-
 pub use self::labels::{Labels, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};
-pub use self::start::{StartError, StartOrder, Started};
+pub use self::start::{StartError, StartOrder, Started, entry_hash};
 use crate::network::Network;
 use crate::runtime::containerd::{Containerd, OciRuntime};
 use crate::runtime::spec::ResolvedUser;
-use crate::system::node::NodeFeatures;
 use crate::settings::Paths;
 use crate::system::cgroup::CgroupManager;
+use crate::system::node::NodeFeatures;
 
 /// Handle on everything that runs pods on this node; cheap to clone.
 #[derive(Clone)]
@@ -51,8 +49,6 @@ struct Inner {
     logger: PathBuf,
     pause: PathBuf,
     pause_rootfs: PathBuf,
-    /// Starts in flight: above two a core only latency grows.
-    starts: Semaphore,
     /// Users looked up in images: (chain id, what was asked) to the answer; an image never changes.
     users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
     /// Containers being deleted behind the scenes.

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use super::containerd::{Containerd, probe};
 use super::{Inner, Runtime, logs};
 use crate::manifest::PodKey;
@@ -79,7 +77,7 @@ impl Runtime {
         let paths = settings.paths.clone();
         ctd.ensure_namespace().await?;
         let helpers = install_helpers(&paths)?;
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        ctd.set_exec_dir(empty_exec_dir(&paths)?);
         let network = Network::new(NetworkOptions {
             conf_dir: settings.cni_conf_dir.clone(),
             bin_dirs: settings.cni_bin_dirs.clone(),
@@ -96,7 +94,6 @@ impl Runtime {
             logger: helpers.logger,
             pause: helpers.pause,
             pause_rootfs: helpers.pause_rootfs,
-            starts: Semaphore::new(2 * cores),
             users: Mutex::new(BTreeMap::new()),
             discarding: Mutex::new(HashSet::new()),
             sandboxes: Mutex::new(HashMap::new()),
@@ -111,7 +108,10 @@ impl Runtime {
         let mut notes = self.inner.features.notes();
         let missing = self.inner.cgroups.missing_controllers();
         if !missing.is_empty() {
-            notes.push(format!("cgroup controllers missing: {}; their limits are refused", missing.join(", ")));
+            notes.push(format!(
+                "cgroup controllers missing: {}; their limits are refused",
+                missing.join(", ")
+            ));
         }
         notes
     }
@@ -227,9 +227,11 @@ impl Runtime {
         for entry in dirs {
             let name = entry.file_name();
             let uid = name.to_str().and_then(|n| n.rsplit('_').next()).unwrap_or_default();
-            let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|t| {
-                std::time::SystemTime::now().duration_since(t).ok()
-            });
+            let age = entry
+                .metadata()
+                .and_then(|m| m.modified())
+                .ok()
+                .and_then(|t| std::time::SystemTime::now().duration_since(t).ok());
             if !uid.is_empty()
                 && !known.contains(uid)
                 && age.is_some_and(|a| a > LOGS_STAY)
@@ -261,6 +263,18 @@ struct Helpers {
     logger: PathBuf,
     pause: PathBuf,
     pause_rootfs: PathBuf,
+}
+
+/// Where exec keeps its FIFOs, cleared of those that a killed podling left.
+fn empty_exec_dir(paths: &Paths) -> Result<PathBuf, NodeError> {
+    let dir = paths.run().join("exec");
+    let made = fs::remove_dir_all(&dir).or_else(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(e),
+    });
+    made.and_then(|()| fs::create_dir_all(&dir))
+        .map_err(|source| NodeError::Helper { path: dir.clone(), source })?;
+    Ok(dir)
 }
 
 fn install(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {

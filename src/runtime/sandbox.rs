@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::start::StartError;
 use super::Runtime;
+use super::start::StartError;
 use crate::manifest::PodManifest;
 use crate::network::{
     HostResolv, PodHostname, SetupRequest, host_ports, hosts_file, hosts_file_host_network, pod_hostname,
@@ -18,8 +18,8 @@ use crate::network::{
 };
 use crate::runtime::spec::{PidNamespace, SandboxPaths, qos};
 use crate::store::SandboxRecord;
-use crate::system::namespaces::{self, Ns};
 use crate::system::mounts::{self, Tmpfs};
+use crate::system::namespaces::{self, Ns};
 
 impl Runtime {
     /// Makes sandbox `id`; on failure what was made stays for [`Runtime::drop_sandbox`].
@@ -127,7 +127,9 @@ impl Runtime {
             hosts_file(&ips, &names.hostname, names.domain.as_deref(), aliases).into_bytes()
         };
         let hostname = format!("{}\n", names.kernel).into_bytes();
-        for (file, bytes) in [("etc-hosts", hosts), ("resolv.conf", resolv.into_bytes()), ("hostname", hostname)] {
+        for (file, bytes) in
+            [("etc-hosts", hosts), ("resolv.conf", resolv.into_bytes()), ("hostname", hostname)]
+        {
             write_in_place(&dir.join(file), &bytes)
                 .map_err(|e| StartError::new("CreatePodSandboxError", e))?;
         }
@@ -201,7 +203,8 @@ impl Runtime {
     /// Sandboxes of which something is left on this node.
     pub fn sandboxes_on_disk(&self) -> Vec<String> {
         let mut ids = self.inner.network.pending();
-        let dirs = std::fs::read_dir(self.inner.paths.run().join("sandboxes")).into_iter().flatten().flatten();
+        let dirs =
+            std::fs::read_dir(self.inner.paths.run().join("sandboxes")).into_iter().flatten().flatten();
         ids.extend(dirs.filter_map(|e| e.file_name().into_string().ok()));
         ids.sort();
         ids.dedup();

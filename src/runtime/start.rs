@@ -87,7 +87,6 @@ impl Runtime {
     /// Creates a container up to its task; nothing of the user's runs yet. What a failure leaves behind is a
     /// record without a running task, which the next look at the pod discards.
     pub async fn create(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
-        let _permit = self.permit().await?;
         if order.kind == Kind::Pause {
             return self.create_pause(order).await;
         }
@@ -104,7 +103,8 @@ impl Runtime {
         let image_volumes = self.image_volumes(order, &image)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let qos = qos::qos_class(spec_of_pod);
-        let host_devices = if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
+        let host_devices =
+            if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
         let id = new_id();
         let input = SpecInput {
             pod: &order.manifest.pod,
@@ -138,15 +138,10 @@ impl Runtime {
 
     /// Runs what was created.
     pub async fn start(&self, id: &str) -> Result<(), StartError> {
-        let _permit = self.permit().await?;
         match self.inner.ctd.start_task(id).await {
             Ok(_) => Ok(()),
             Err(e) => Err(StartError::rpc("RunContainerError", &e)),
         }
-    }
-
-    async fn permit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, StartError> {
-        self.inner.starts.acquire().await.map_err(|_| StartError::new("RunContainerError", "podling is stopping"))
     }
 
     async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
@@ -186,7 +181,7 @@ impl Runtime {
             sandbox: order.sandbox.id.clone(),
             attempt: order.attempt,
             restarts: order.restarts,
-            container_hash: order.manifest.hashes.containers.get(order.name).cloned().unwrap_or_default(),
+            container_hash: entry_hash(order.manifest, order.name).to_owned(),
             pod_hash: order.manifest.hashes.pod.clone(),
             stop_signal,
             grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
@@ -257,7 +252,8 @@ impl Runtime {
         let image_user = image.config.config().as_ref().and_then(|c| c.user().clone()).unwrap_or_default();
         let asked = UserSpec::of(pod_spec(order.manifest)?, container, &image_user);
         let key = (image.chain_id.clone(), format!("{asked:?}"));
-        let cached = self.inner.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
+        let cached =
+            self.inner.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned();
         if let Some(user) = cached {
             return Ok(user);
         }
@@ -292,7 +288,9 @@ impl Runtime {
     /// Where the container of a run says why it ended; made empty for each run, writable by any user.
     fn termination_log(&self, order: &StartOrder<'_>) -> Result<PathBuf, StartError> {
         let path = self.termination_log_path(order.uid, order.name, order.attempt);
-        let failed = |e: std::io::Error| StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display()));
+        let failed = |e: std::io::Error| {
+            StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display()))
+        };
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir).map_err(failed)?;
         }
@@ -308,13 +306,18 @@ impl Runtime {
     }
 
     /// Directories for the image's `VOLUME`s, fresh for each run.
-    fn image_volumes(&self, order: &StartOrder<'_>, image: &Image) -> Result<Vec<(String, PathBuf)>, StartError> {
+    fn image_volumes(
+        &self,
+        order: &StartOrder<'_>,
+        image: &Image,
+    ) -> Result<Vec<(String, PathBuf)>, StartError> {
         let base = self.inner.paths.pod(order.uid).join("image-volumes").join(order.name);
         let mut made = Vec::new();
         for (n, dest) in declared_volumes(image).into_iter().enumerate() {
             let dir = base.join(format!("{}-{n}", order.attempt));
-            std::fs::create_dir_all(&dir)
-                .map_err(|e| StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display())))?;
+            std::fs::create_dir_all(&dir).map_err(|e| {
+                StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display()))
+            })?;
             made.push((dest, dir));
         }
         Ok(made)
@@ -343,7 +346,9 @@ impl Runtime {
         let made = mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0);
         match made {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(path),
-            Err(e) => Err(StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display()))),
+            Err(e) => {
+                Err(StartError::new("CreateContainerError", format!("cannot create {}: {e}", path.display())))
+            }
         }
     }
 
@@ -363,7 +368,9 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
         Kind::Init => spec.init_containers.iter().flatten().find(|c| c.name == order.name),
         _ => spec.containers.iter().find(|c| c.name == order.name),
     };
-    found.ok_or_else(|| StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name)))
+    found.ok_or_else(|| {
+        StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name))
+    })
 }
 
 fn mount_sources(
@@ -383,6 +390,12 @@ fn mount_sources(
         });
     }
     Ok(sources)
+}
+
+/// Hash of the entry a container is made from. Init containers and the pause container have none of their
+/// own: a change of theirs re-creates the pod.
+pub fn entry_hash<'a>(manifest: &'a PodManifest, name: &str) -> &'a str {
+    manifest.hashes.containers.get(name).unwrap_or(&manifest.hashes.pod)
 }
 
 /// A name without its tag or digest; a port in the host part is no tag.
@@ -412,5 +425,9 @@ fn declared_volumes(image: &Image) -> Vec<String> {
 }
 
 fn image_error(e: &ImageError) -> StartError {
-    StartError { reason: e.reason(), message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
+    StartError {
+        reason: e.reason(),
+        message: e.to_string(),
+        unavailable: e.class() == ErrorClass::Unavailable,
+    }
 }

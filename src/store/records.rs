@@ -163,5 +163,6 @@ pub struct Exit {
     /// End on the monotonic clock of the boot that saw it.
     pub finished_at: Moment,
     /// Length of the run.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
 }

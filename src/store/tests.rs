@@ -55,21 +55,14 @@ fn status() -> StatusRecord {
         container_id: Some("c2".into()),
         hash: "h".into(),
         last: Some(exit),
-        backoff: Some(Backoff {
-            delay: Duration::from_secs(80),
-            until: Moment(Duration::from_secs(99)),
-        }),
+        backoff: Some(Backoff { delay: Duration::from_secs(80), until: Moment(Duration::from_secs(99)) }),
         ..Default::default()
     };
     StatusRecord {
         boot_id: "boot".into(),
         sandbox: Some(SandboxRecord { id: "s1".into(), ips: vec!["10.0.0.2".into()], ..Default::default() }),
         containers: [("main".to_owned(), main)].into(),
-        conditions: [(
-            "Ready".to_owned(),
-            (true, Timestamp::UNIX_EPOCH),
-        )]
-        .into(),
+        conditions: [("Ready".to_owned(), (true, Timestamp::UNIX_EPOCH))].into(),
         ..Default::default()
     }
 }

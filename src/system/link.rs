@@ -46,7 +46,10 @@ fn name_bytes(name: &str) -> io::Result<[libc::c_char; NAME_SIZE]> {
 }
 
 fn request(name: &str, flags: libc::c_short) -> io::Result<libc::ifreq> {
-    Ok(libc::ifreq { ifr_name: name_bytes(name)?, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } })
+    Ok(libc::ifreq {
+        ifr_name: name_bytes(name)?,
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags },
+    })
 }
 
 fn flags(socket: &OwnedFd, name: &str) -> io::Result<libc::c_short> {

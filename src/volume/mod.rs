@@ -118,8 +118,7 @@ pub async fn prepare(
     dir: &Path,
 ) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
     let name = |s: &Option<String>, or: &str| s.clone().unwrap_or_else(|| or.to_owned());
-    let pod_name =
-        format!("{}/{}", name(&pod.metadata.namespace, "default"), name(&pod.metadata.name, uid));
+    let pod_name = format!("{}/{}", name(&pod.metadata.namespace, "default"), name(&pod.metadata.name, uid));
     let (pod, dir) = (pod.clone(), dir.to_owned());
     let work = tokio::task::spawn_blocking(move || prepare_all(&pod, &dir));
     match timeout(LIMIT, work).await {
@@ -164,9 +163,7 @@ fn kind(volume: &Volume) -> Result<Kind, VolumeError> {
     let source = fields.as_object().and_then(|o| o.keys().find(|key| *key != "name"));
     match source.map(String::as_str) {
         None | Some("emptyDir") => Ok(Kind::EmptyDir),
-        Some(other) => {
-            Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() })
-        }
+        Some(other) => Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() }),
     }
 }
 

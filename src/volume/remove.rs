@@ -25,7 +25,7 @@ pub(super) fn remove_tree(directory: &Path) -> Vec<VolumeError> {
         remover.fail("remove", directory, Errno::INVAL);
         return remover.errors;
     };
-    match open(&CWD, OsStr::as_bytes(parent.as_os_str())) {
+    match open(CWD, parent.as_os_str().as_bytes()) {
         Ok(parent) => remover.remove_top(&parent, &name, directory),
         Err(Errno::NOENT) => {}
         Err(e) => remover.fail("open", parent, e),
@@ -62,7 +62,7 @@ impl Remover {
             Err(e) => return self.fail("open", path, e),
         };
         match fstat(&top) {
-            Ok(stat) => self.device = stat.st_dev as u64,
+            Ok(stat) => self.device = stat.st_dev,
             Err(e) => return self.fail("look at", path, e),
         }
         self.empty(&top, &top, path, 0);
@@ -102,7 +102,7 @@ impl Remover {
             Ok(directory) => directory,
             Err(e) => return self.fail("open", path, e),
         };
-        if fstat(&directory).is_ok_and(|stat| stat.st_dev as u64 != self.device) {
+        if fstat(&directory).is_ok_and(|stat| stat.st_dev != self.device) {
             // Another file system: its content is not ours.
             return self.fail("remove", path, Errno::XDEV);
         }

@@ -32,7 +32,14 @@ mod tests {
 
     #[test]
     fn sizes_are_read_with_every_kind_of_suffix() {
-        for (text, want) in [("64Mi", 64 << 20), ("1.5Ki", 1536), ("1e6", 1_000_000), ("7", 7), ("2G", 2_000_000_000), ("1500m", 2)] {
+        for (text, want) in [
+            ("64Mi", 64 << 20),
+            ("1.5Ki", 1536),
+            ("1e6", 1_000_000),
+            ("7", 7),
+            ("2G", 2_000_000_000),
+            ("1500m", 2),
+        ] {
             assert_eq!(bytes(text), Some(want), "{text}");
         }
     }

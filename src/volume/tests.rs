@@ -40,7 +40,8 @@ fn is_tmpfs_of_its_own(path: &Path) -> bool {
 async fn an_empty_dir_is_writable_by_anyone_and_keeps_its_content_when_prepared_again() {
     let dir = root();
     let pod_dir = dir.path().join("uid");
-    let pod = pod(vec![empty_dir("cache", "", None), Volume { name: "bare".into(), ..Volume::default() }], None);
+    let pod =
+        pod(vec![empty_dir("cache", "", None), Volume { name: "bare".into(), ..Volume::default() }], None);
     let ready = prepare(&pod, "uid", &pod_dir).await.unwrap();
     let cache = &ready["cache"];
     assert_eq!(cache.host_path, pod_dir.join("volumes/kubernetes.io~empty-dir/cache"));
@@ -57,10 +58,14 @@ async fn an_empty_dir_is_writable_by_anyone_and_keeps_its_content_when_prepared_
 #[tokio::test]
 async fn an_empty_dir_in_memory_has_the_smaller_of_its_limit_and_the_pods() {
     let dir = root();
-    for (number, (limit, memory, want)) in
-        [(Some("8Mi"), Some("64Mi"), 8 << 20), (Some("1Gi"), Some("16Mi"), 16 << 20), (None, Some("4Mi"), 4 << 20), (Some("2Mi"), None, 2 << 20)]
-            .into_iter()
-            .enumerate()
+    for (number, (limit, memory, want)) in [
+        (Some("8Mi"), Some("64Mi"), 8 << 20),
+        (Some("1Gi"), Some("16Mi"), 16 << 20),
+        (None, Some("4Mi"), 4 << 20),
+        (Some("2Mi"), None, 2 << 20),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let pod_dir = dir.path().join(number.to_string());
         let pod = pod(vec![empty_dir("m", "Memory", limit)], memory);
@@ -134,7 +139,8 @@ fn a_tree_deeper_than_there_are_descriptors_is_removed() {
 async fn what_is_in_use_is_detached_and_goes_all_the_same() {
     let dir = root();
     let pod_dir = dir.path().join("uid");
-    let ready = prepare(&pod(vec![empty_dir("m", "Memory", Some("1Mi"))], None), "u", &pod_dir).await.unwrap();
+    let ready =
+        prepare(&pod(vec![empty_dir("m", "Memory", Some("1Mi"))], None), "u", &pod_dir).await.unwrap();
     let held = fs::File::create(ready["m"].host_path.join("held")).unwrap();
     teardown(&pod_dir).unwrap();
     assert!(!pod_dir.exists());
@@ -158,7 +164,10 @@ fn what_cannot_be_removed_is_named_and_the_rest_goes() {
     teardown(&pod_dir).unwrap();
     assert!(kept && !pod_dir.exists());
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(texts, [format!("cannot remove {}: Invalid cross-device link (os error 18)", foreign.display())]);
+    assert_eq!(
+        texts,
+        [format!("cannot remove {}: Invalid cross-device link (os error 18)", foreign.display())]
+    );
 }
 
 #[tokio::test]
@@ -167,7 +176,8 @@ async fn other_kinds_media_and_sizes_are_refused_by_name() {
     let refused = async |volume: Volume| {
         prepare(&pod(vec![volume], None), "u", dir.path()).await.unwrap_err().to_string()
     };
-    let nfs = serde_json::from_value(serde_json::json!({"name": "n", "nfs": {"path": "/", "server": "s"}})).unwrap();
+    let nfs = serde_json::from_value(serde_json::json!({"name": "n", "nfs": {"path": "/", "server": "s"}}))
+        .unwrap();
     assert_eq!(refused(nfs).await, "volume \"n\": nfs is not supported");
     assert_eq!(
         refused(empty_dir("h", "HugePages-2Mi", None)).await,
@@ -183,7 +193,8 @@ async fn other_kinds_media_and_sizes_are_refused_by_name() {
 async fn a_host_path_is_never_touched_by_teardown() {
     let dir = root();
     let (pod_dir, data) = (dir.path().join("uid"), dir.path().join("data"));
-    let volume = serde_json::from_value(serde_json::json!({"name": "d", "hostPath": {"path": data}})).unwrap();
+    let volume =
+        serde_json::from_value(serde_json::json!({"name": "d", "hostPath": {"path": data}})).unwrap();
     let ready = prepare(&pod(vec![volume], None), "u", &pod_dir).await.unwrap();
     assert_eq!(ready["d"].host_path, data);
     fs::write(data.join("f"), "").unwrap();

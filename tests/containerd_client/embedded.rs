@@ -111,15 +111,24 @@ async fn a_private_containerd_that_runs_is_adopted_and_watched_over() {
 }
 
 /// A process that looks like a shim until it is dropped.
-fn fake_shim(socket: &Path, namespace: &str) -> tokio::process::Child {
-    tokio::process::Command::new("sh")
+async fn fake_shim(socket: &Path, namespace: &str) -> tokio::process::Child {
+    let child = tokio::process::Command::new("sh")
         .arg0("/usr/bin/containerd-shim-runc-v2")
         .args(["-c", "read x", "-namespace", namespace, "-id", "x", "-address"])
         .arg(socket)
         .stdin(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .unwrap()
+        .unwrap();
+    // The kernel fills it in a moment after the start counts as done.
+    let cmdline = format!("/proc/{}/cmdline", child.id().unwrap());
+    within(10, async {
+        while fs::read(&cmdline).unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    child
 }
 
 #[tokio::test]
@@ -130,12 +139,12 @@ async fn the_choice_falls_on_the_containerd_under_which_containers_run() {
     let system = Path::new("/run/containerd/containerd.sock");
 
     // Even when it does not answer at this moment.
-    let mut shim = fake_shim(system, &namespace);
+    let mut shim = fake_shim(system, &namespace).await;
     assert_eq!(within(10, auto()).await.unwrap().socket(), system);
     shim.kill().await.unwrap();
 
     let own = paths.containerd_state().join("containerd.sock");
-    let mut shim = fake_shim(&own, &namespace);
+    let mut shim = fake_shim(&own, &namespace).await;
     let handle = within(70, auto()).await.unwrap();
     assert_eq!(handle.socket(), own);
     within(30, handle.stop()).await;

@@ -4,6 +4,7 @@ use super::*;
 async fn exec_has_input_output_a_terminal_and_an_end() {
     let server = TestContainerd::start().await;
     let client = server.client().await;
+    client.set_exec_dir(server.path().join("exec"));
     import_busybox(&server, &client).await;
     run(&server, &client, "box", "sleep 1000").await;
     let spec = client.container("box").await.unwrap().unwrap().spec().unwrap();
@@ -40,6 +41,7 @@ async fn exec_has_input_output_a_terminal_and_an_end() {
     }
     assert_eq!(total, 512 << 10);
     assert_eq!(within(20, session.wait()).await.unwrap(), 0);
+    drop(session);
 
     // A limit on what is kept does not stop the process.
     let session = client.exec("box", &request(command, false, false)).await.unwrap();
@@ -70,6 +72,7 @@ async fn exec_has_input_output_a_terminal_and_an_end() {
     let session = client.exec("box", &request("sleep 1000", false, false)).await.unwrap();
     session.kill(15).await.unwrap();
     assert_eq!(within(20, session.wait()).await.unwrap(), 128 + 15);
+    drop(session);
 
     // Dropping ends the process.
     let before = client.pids("box").await.unwrap().len();
@@ -91,5 +94,11 @@ async fn exec_has_input_output_a_terminal_and_an_end() {
     let e = client.exec("none", &absent).await.unwrap_err();
     assert_eq!(e.class(), ErrorClass::NotFound);
     remove(&client, "box").await;
+    within(20, async {
+        while fs::read_dir(server.path().join("exec")).unwrap().next().is_some() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
     assert_eq!(server.leftovers(), Vec::<String>::new());
 }

@@ -137,25 +137,29 @@ async fn several_images_and_builds_in_one_archive() {
 async fn a_bad_archive_says_what_is_wrong_and_leaves_nothing() {
     let server = TestContainerd::start().await;
     let client = server.client().await;
-    let image = TestImage::busybox();
+    // Each of its own content: a right blob that a failed import left until the next collection would do
+    // for the next import.
+    let image = |case: &str| TestImage {
+        layers: vec![tar_of(&[(case.to_owned(), case.repeat(8000).into_bytes())])],
+        ..TestImage::busybox()
+    };
+    let files = |case: &str| image(case).oci_files(Compression::None, json!({}));
     let write = |name: &str, data: &[u8]| {
         let path = server.path().join(name);
         fs::write(&path, data).unwrap();
         path
     };
-    let whole = image.oci_archive(IMAGE, Compression::None);
-    let mut flipped = image.oci_files(Compression::None, json!({}));
-    let last = flipped.last_mut().unwrap();
-    last.1[0] ^= 1;
-    let mut lacking = image.oci_files(Compression::None, json!({}));
+    let whole = image("cut").oci_archive(IMAGE, Compression::None);
+    let mut flipped = files("flipped");
+    flipped.last_mut().unwrap().1[0] ^= 1;
+    let mut lacking = files("lacking");
     let longest = (0..lacking.len()).max_by_key(|i| lacking[*i].1.len()).unwrap();
     lacking.remove(longest);
-    let foreign = TestImage { architecture: "s390x".into(), ..TestImage::busybox() };
-    let mut lying = image.docker_archive(&["x:1"]);
-    let motd = lying.windows(6).position(|w| w == b"hello\n").unwrap();
-    lying[motd] = b'H';
+    let foreign = TestImage { architecture: "s390x".into(), ..image("foreign") };
+    let mut lying = image("lying").docker_archive(&["x:1"]);
+    let at = lying.windows(10).position(|w| w == b"lyinglying").unwrap();
+    lying[at] = b'L';
     let cases = [
-        // First, since a blob that a failed import left until the next collection is as good as any.
         (write("lacking.tar", &tar_of(&lacking)), "is missing; copy or export it again"),
         (write("cut.tar", &whole[..whole.len() / 2]), "cut.tar is damaged: "),
         (write("flipped.tar", &tar_of(&flipped)), "does not have the digest that its name says"),
@@ -167,10 +171,7 @@ async fn a_bad_archive_says_what_is_wrong_and_leaves_nothing() {
             write("s390x.tar", &foreign.docker_archive(&["x:1"])),
             "has no build of docker.io/library/x:1 for linux/",
         ),
-        (
-            write("BAD NAME!.tar", &tar_of(&image.oci_files(Compression::None, json!({})))),
-            "or rename the file",
-        ),
+        (write("BAD NAME!.tar", &tar_of(&files("bad"))), "or rename the file"),
         (write("lying.tar", &lying), "but the image's configuration says sha256:"),
         (server.path().join("none.tar"), "cannot read "),
     ];

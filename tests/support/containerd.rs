@@ -136,11 +136,26 @@ impl Drop for TestContainerd {
         }
         remove_traces(self.path());
         let _ = fs::remove_dir_all(self.runc_state());
-        let cgroup = self.cgroup();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(&cgroup[1..]));
+        remove_cgroup(&self.cgroup());
+    }
+}
+
+/// Removes the cgroup `path` and those in it from all hierarchies; their processes must be gone or going.
+pub fn remove_cgroup(path: &str) {
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(top).into_iter().flatten().flatten().map(|e| e.path());
+    for cgroup in hierarchies.chain([top.to_owned()]).map(|h| h.join(&path[1..])) {
+        let inner = fs::read_dir(&cgroup).into_iter().flatten().flatten().filter(|e| e.path().is_dir());
+        for leaf in inner.map(|e| e.path()).collect::<Vec<_>>().into_iter().chain([cgroup]) {
+            for _ in 0..50 {
+                match fs::remove_dir(&leaf) {
+                    Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    _ => break,
+                }
+            }
         }
-        let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&cgroup[1..]));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span, StrInput, StructureStyle, Tag};
 
 use super::{MAX_ALIASED_BYTES, MAX_DEPTH, MAX_NODES, Note, Parsed, Stream, SyntaxError, explain, scalar};
 use crate::manifest::node::{Entry, Kind, Mark, Node, quote};
@@ -40,13 +40,13 @@ pub fn compose(text: &str) -> Stream {
 /// Reads until the end or the first error; the parser's own errors come back as they are.
 fn read(text: &str) -> (Stream, Option<ScanError>) {
     let mut stream = Stream::default();
-    let mut composer = Composer::default();
+    let mut composer = Composer { json_like: text.trim_start().starts_with('{'), ..Composer::default() };
     for next in Parser::<StrInput<'_>>::new_from_str_with_options(text, options()) {
         let (event, span) = match next {
             Ok(event) => event,
             Err(error) => return (stream, Some(error)),
         };
-        match composer.take(event, span) {
+        match composer.take(event, span, text) {
             Ok(None) => {}
             Ok(Some(document)) => stream.documents.push(document),
             Err(error) => {
@@ -118,6 +118,9 @@ struct MapBody {
 
 #[derive(Default)]
 struct Composer {
+    /// The text begins as JSON does. It may be YAML in flow style, but `["a": 1]`, which YAML reads as a
+    /// list with a mapping in it, is a mistake there.
+    json_like: bool,
     stack: Vec<Frame>,
     anchors: HashMap<usize, Anchored>,
     root: Option<Node>,
@@ -128,7 +131,7 @@ struct Composer {
 }
 
 impl Composer {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<Option<Parsed>, SyntaxError> {
+    fn take(&mut self, event: Event<'_>, span: Span, text: &str) -> Result<Option<Parsed>, SyntaxError> {
         let mark = mark(&span);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -137,7 +140,10 @@ impl Composer {
             Event::SequenceStart(_, anchor, tag) => {
                 self.open(Body::List(Vec::new()), anchor, tag.as_deref(), mark)?;
             }
-            Event::MappingStart(_, anchor, tag) => {
+            Event::MappingStart(style, anchor, tag) => {
+                if self.json_like && style == StructureStyle::Flow && !begins_with_brace(&span, text) {
+                    return Err(syntax(mark, "a list holds values: put braces around this key and value"));
+                }
                 self.open(Body::Map(MapBody::default()), anchor, tag.as_deref(), mark)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close()?,
@@ -163,12 +169,14 @@ impl Composer {
     ) -> Result<(), SyntaxError> {
         self.spend(1, mark)?;
         let plain = matches!(style, ScalarStyle::Plain);
-        if plain && tag.is_none() && text == "<<" {
-            if let Some(map) = self.map_without_key() {
-                map.merging = true;
-                map.key = Some((text.to_owned(), mark));
-                return Ok(());
-            }
+        if plain
+            && tag.is_none()
+            && text == "<<"
+            && let Some(map) = self.map_without_key()
+        {
+            map.merging = true;
+            map.key = Some((text.to_owned(), mark));
+            return Ok(());
         }
         let kind = match tag {
             None if plain => {
@@ -386,6 +394,12 @@ fn key_text(node: &Node) -> Result<String, SyntaxError> {
         Kind::Null => Err(syntax(node.mark, "a key is missing before this colon (null cannot be a key)")),
         Kind::List(_) | Kind::Map(_) => Err(syntax(node.mark, "a list or mapping cannot be a key")),
     }
+}
+
+/// Whether the mapping that begins here is written with braces.
+fn begins_with_brace(span: &Span, text: &str) -> bool {
+    let rest = span.start.byte_offset().and_then(|at| text.get(at..));
+    rest.is_none_or(|rest| rest.starts_with(['{', '&', '!']))
 }
 
 fn mark(span: &Span) -> Mark {

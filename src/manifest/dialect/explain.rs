@@ -13,9 +13,16 @@ pub fn mark(marker: &Marker) -> Mark {
 
 /// An error of the parser, with a hint where the text shows what happened.
 pub fn scan_error(error: &ScanError, text: &str) -> SyntaxError {
-    let mark = mark(error.marker());
-    let line = text.lines().nth((mark.line as usize).saturating_sub(1)).unwrap_or_default();
+    let mut mark = mark(error.marker());
     let mut message = lower_first(error.info().trim_end_matches('.'));
+    if message.contains("tab") {
+        // The parser names the value before the tab.
+        mark = tab_at_or_below(text, mark).unwrap_or(mark);
+    }
+    let line = text.lines().nth((mark.line as usize).saturating_sub(1)).unwrap_or_default();
+    if message == "simple key expected ':'" {
+        message = "expected a colon and a blank behind this key; was the line cut off?".into();
+    }
     if message.contains("recursion limit") || message.contains("nesting") {
         message = format!("nesting is deeper than {MAX_DEPTH} levels");
     }
@@ -48,6 +55,16 @@ fn hint(line: &str, text: &str) -> Option<String> {
         return Some("a plain value cannot hold a colon and a blank; put it in quotes".into());
     }
     None
+}
+
+/// The first tab within the indentation of this line or one below it.
+fn tab_at_or_below(text: &str, mark: Mark) -> Option<Mark> {
+    let below = text.lines().enumerate().skip((mark.line as usize).saturating_sub(1));
+    let (line, column) = below.take(3).find_map(|(i, line)| {
+        let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
+        Some((i + 1, line[..indent].find('\t')? + 1))
+    })?;
+    Some(Mark { line: u32::try_from(line).ok()?, column: u32::try_from(column).ok()? })
 }
 
 fn lower_first(text: &str) -> String {

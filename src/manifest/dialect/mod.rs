@@ -6,6 +6,10 @@
 //! strings. Where a kubelet drops things in silence, this reader differs: every document of a file is
 //! read, a key that stands twice is noted with both lines, an unknown tag is noted.
 //!
+//! The tree is composed here, from the events of the parser beneath serde-saphyr, and not by
+//! serde-saphyr itself, since only the events tell `tRue` from `true`, `08` from `8.0`, both places of a
+//! key that stands twice, and the place of each value. Tests hold the two readers together.
+//!
 //! JSON needs no reader of its own: the parser takes tabs, `\/` and surrogate pairs as JSON has them.
 
 mod compose;

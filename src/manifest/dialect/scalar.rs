@@ -117,7 +117,7 @@ fn binary(text: &str) -> Result<Kind, String> {
     let (mut bits, mut held, mut out) = (0u32, 0u32, Vec::new());
     let clean: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     let data = clean.strip_suffix(b"==").or_else(|| clean.strip_suffix(b"=")).unwrap_or(&clean);
-    if clean.len() % 4 != 0 {
+    if !clean.len().is_multiple_of(4) {
         return Err(bad());
     }
     for byte in data {

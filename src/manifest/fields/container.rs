@@ -39,17 +39,11 @@ pub static CONTAINER: Object = Object {
             warned("containers are not resized in place; an edit restarts the container"),
         ),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f(
-            "restartPolicy",
-            Text,
-            refused(
-                "restart policies of single containers (sidecars) are not supported; the pod's restartPolicy applies to all",
-            ),
-        ),
+        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
         f(
             "restartPolicyRules",
             Objects(&CONTAINER_RESTART_RULE),
-            refused("restart rules by exit code are not supported; the pod's restartPolicy applies"),
+            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
         ),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), PROBES),
@@ -94,17 +88,11 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
             warned("containers are not resized in place; an edit restarts the container"),
         ),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f(
-            "restartPolicy",
-            Text,
-            refused(
-                "restart policies of single containers (sidecars) are not supported; the pod's restartPolicy applies to all",
-            ),
-        ),
+        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
         f(
             "restartPolicyRules",
             Objects(&CONTAINER_RESTART_RULE),
-            refused("restart rules by exit code are not supported; the pod's restartPolicy applies"),
+            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
         ),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), PROBES),

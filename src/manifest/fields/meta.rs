@@ -4,7 +4,7 @@ use super::Shape::{Any, Bool, Int64, Objects, Text, TextMap, Texts, Time};
 use super::{HONOURED, Object, Support, f, warned};
 
 /// For what an API server writes into the objects it holds.
-const SERVER: Support = warned("API servers write this into their objects; it has no effect here");
+const SERVER: Support = warned("an API server wrote it, and nothing here reads it");
 
 /// `ObjectMeta`.
 pub static OBJECT_META: Object = Object {
@@ -13,7 +13,7 @@ pub static OBJECT_META: Object = Object {
         f("annotations", TextMap, HONOURED),
         f("creationTimestamp", Time, SERVER),
         f("deletionGracePeriodSeconds", Int64, SERVER),
-        f("deletionTimestamp", Time, SERVER),
+        f("deletionTimestamp", Time, HONOURED).note("The pod is stopped as if its manifest were gone"),
         f("finalizers", Texts, SERVER),
         f("generateName", Text, warned("names are made up by API servers only; metadata.name is used")),
         f("generation", Int64, SERVER),

@@ -47,9 +47,9 @@ pub static POD_SPEC: Object = Object {
         f("containers", Objects(&CONTAINER), HONOURED),
         f("dnsConfig", Shape::Object(&DNS_CONFIG), HONOURED),
         f("dnsPolicy", Text, HONOURED)
-            .note("`ClusterFirst` without a cluster DNS in the settings is `Default`."),
+            .note("`ClusterFirst` without a cluster DNS in the settings is `Default`"),
         f("enableServiceLinks", Bool, HONOURED)
-            .note("There are no Services, so neither value adds variables."),
+            .note("There are no Services, so neither value adds variables"),
         f(
             "ephemeralContainers",
             Objects(&EPHEMERAL_CONTAINER),
@@ -84,7 +84,7 @@ pub static POD_SPEC: Object = Object {
         f("initContainers", Objects(&CONTAINER), HONOURED),
         f("nodeName", Text, warned("pods are not assigned to nodes here; it runs on this node"))
             .but(&[(Lit::Text(""), HONOURED)])
-            .note("Not warned about when it is this node's name."),
+            .note("Not warned about when it is this node's name"),
         f("nodeSelector", TextMap, CLUSTER),
         f("os", Shape::Object(&POD_OS), HONOURED),
         f(
@@ -108,7 +108,7 @@ pub static POD_SPEC: Object = Object {
         f(
             "resources",
             Shape::Object(&RESOURCE_REQUIREMENTS),
-            refused("limits for the whole pod are not supported; set them on its containers"),
+            refused("the pod as a whole would have no limits; set them on its containers"),
         )
         .but(&[(Lit::Empty, HONOURED)]),
         f("restartPolicy", Text, HONOURED),

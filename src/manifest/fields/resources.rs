@@ -12,8 +12,8 @@ pub static RESOURCE_REQUIREMENTS: Object = Object {
             Objects(&RESOURCE_CLAIM),
             refused("devices are claimed through an API server; the container would miss its device"),
         ),
-        f("limits", QuantityMap, HONOURED).note("By resource name, see below."),
-        f("requests", QuantityMap, HONOURED).note("By resource name, see below."),
+        f("limits", QuantityMap, HONOURED).note("By resource name, see below"),
+        f("requests", QuantityMap, HONOURED).note("By resource name, see below"),
     ],
 };
 

@@ -17,7 +17,7 @@ pub static POD_SECURITY_CONTEXT: Object = Object {
         f("fsGroup", Int64, refused("the group of the volumes' files would not be set")),
         f("fsGroupChangePolicy", Text, warned("it only says how fsGroup is applied, which is not supported")),
         f("runAsGroup", Int64, HONOURED),
-        f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts."),
+        f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts"),
         f("runAsUser", Int64, HONOURED),
         f(
             "seLinuxChangePolicy",
@@ -47,7 +47,7 @@ pub static SECURITY_CONTEXT: Object = Object {
             .but(&[(Lit::Text("Default"), HONOURED), (Lit::Text(""), HONOURED)]),
         f("readOnlyRootFilesystem", Bool, HONOURED),
         f("runAsGroup", Int64, HONOURED),
-        f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts."),
+        f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts"),
         f("runAsUser", Int64, HONOURED),
         f("seLinuxOptions", Shape::Object(&SE_LINUX_OPTIONS), SELINUX).but(&[(Lit::Empty, HONOURED)]),
         f("seccompProfile", Shape::Object(&SECCOMP_PROFILE), HONOURED),

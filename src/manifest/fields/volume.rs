@@ -97,7 +97,7 @@ pub static EMPTY_DIR_VOLUME_SOURCE: Object = Object {
             .but(&[(Lit::Prefix("HugePages"), refused("huge pages are not supported"))]),
         f("mode", Int32, warned("directories are made with mode 0777")),
         f("sizeLimit", Quantity, HONOURED)
-            .note("With medium `Memory`; on disk it is not enforced, which is warned about."),
+            .note("With medium `Memory`; on disk it is not enforced, which is warned about"),
     ],
 };
 

@@ -108,7 +108,12 @@ fn variable(env: &EnvVar, path: &Path, findings: &mut Findings<'_>) {
     if env.name.is_empty() {
         findings.required(&at, "");
     } else if !env.name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
-        findings.invalid(&at, env.name.as_str(), "a valid environment variable name must consist only of printable ASCII characters other than '='");
+        findings.invalid(
+            &at,
+            env.name.as_str(),
+            "a valid environment variable name must consist only of printable ASCII characters other than \
+            '='",
+        );
     }
     let value = env.value.as_deref().unwrap_or_default();
     if value.contains('\0') {
@@ -127,7 +132,12 @@ fn variable(env: &EnvVar, path: &Path, findings: &mut Findings<'_>) {
         from.secret_key_ref.is_some(),
     ];
     match sources.iter().filter(|set| **set).count() {
-        0 => findings.invalid(&at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"),
+        0 => findings.invalid(
+            &at,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
+            `fileKeyRef`",
+        ),
         1 if !value.is_empty() => findings.invalid(&at, "", "may not be specified when `value` is not empty"),
         1 => {}
         _ => findings.invalid(&at, "", "may not have more than one field specified at a time"),

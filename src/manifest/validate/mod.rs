@@ -134,5 +134,5 @@ fn data_values(findings: &mut Findings<'_>, map: &super::node::Node, path: &Path
 fn is_base64(text: &str) -> bool {
     let clean: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
     let body = clean.strip_suffix(b"==").or_else(|| clean.strip_suffix(b"=")).unwrap_or(&clean);
-    clean.len() % 4 == 0 && body.iter().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(b))
+    clean.len().is_multiple_of(4) && body.iter().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(b))
 }

@@ -44,10 +44,10 @@ pub fn check(ports: &[ContainerPort], host_network: bool, path: &Path, findings:
 }
 
 fn check_port(port: &ContainerPort, host_network: bool, path: &Path, findings: &mut Findings<'_>) {
-    if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-        if let Some(why) = name_fault(name) {
-            findings.invalid(&path.field("name"), name, why);
-        }
+    if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty())
+        && let Some(why) = name_fault(name)
+    {
+        findings.invalid(&path.field("name"), name, why);
     }
     match port.container_port {
         0 => findings.required(&path.field("containerPort"), ""),

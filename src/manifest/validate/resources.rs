@@ -12,12 +12,17 @@ use crate::manifest::quantity::{is_fractional, parse_nano};
 
 type Quantities = BTreeMap<String, Quantity>;
 
-const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as 500m, 1.5 or 64Mi)";
+const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as \
+    500m, 1.5 or 64Mi)";
 
 /// Checks the resources of a container or of a pod.
 pub fn check(resources: &ResourceRequirements, path: &Path, findings: &mut Findings<'_>) {
     for (field, map) in [("limits", &resources.limits), ("requests", &resources.requests)] {
         for (name, quantity) in map.iter().flatten() {
+            // What is requested because it is limited has been looked at already.
+            if field == "requests" && resources.limits.as_ref().and_then(|l| l.get(name)) == Some(quantity) {
+                continue;
+            }
             let path = path.field(field).key(name);
             check_name(name, &path, findings);
             check_quantity(name, &quantity.0, field == "limits", &path, findings);
@@ -32,7 +37,12 @@ fn check_name(name: &str, path: &Path, findings: &mut Findings<'_>) {
     if !is_qualified(name) {
         findings.invalid(path, name, "must be a resource name such as cpu, memory or example.com/device");
     } else if !name.contains('/') && !is_standard(name) {
-        findings.invalid(path, name, "must be a standard resource type (cpu, memory, ephemeral-storage, hugepages-<size>) or fully qualified");
+        findings.invalid(
+            path,
+            name,
+            "must be a standard resource type (cpu, memory, ephemeral-storage, hugepages-<size>) or fully \
+            qualified",
+        );
     }
 }
 

@@ -142,10 +142,11 @@ fn id(id: Option<i64>, path: &Path, findings: &mut Findings<'_>) {
     }
 }
 
-/// A container that must not be root but is told to be could never start.
+/// A container that must not be root but is told to be: legal for the API, refused at its start.
 fn non_root(non_root: Option<bool>, user: Option<i64>, path: &Path, findings: &mut Findings<'_>) {
     if non_root == Some(true) && user == Some(0) {
-        findings.invalid(&path.field("runAsUser"), 0i64, "is root, while runAsNonRoot is true");
+        let text = "runAsUser 0 is root, while runAsNonRoot is true: no container can start like this";
+        findings.warn(Code::NoEffect, &path.field("runAsUser"), text);
     }
 }
 

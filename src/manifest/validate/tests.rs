@@ -1,1 +1,492 @@
+use crate::manifest::{Code, ReadOptions, Severity, read};
 
+/// What validation says about a pod with these lines under `spec` and under its only container.
+fn refusals(spec: &str, container: &str) -> Vec<String> {
+    let indent = |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n{}  containers:\n  - name: c\n    image: i:1\n{}",
+        indent(spec, "  "),
+        indent(container, "    "),
+    );
+    let documents = read(text.as_bytes(), &ReadOptions::default());
+    let all = documents.into_iter().flat_map(|document| document.diagnostics);
+    all.filter(|d| d.code == Code::Invalid && d.severity == Severity::Error)
+        .map(|d| {
+            assert!(d.line > 0 && d.column > 0);
+            format!("{}: {}", d.path, d.text)
+        })
+        .collect()
+}
+
+fn in_spec(spec: &str, expected: &[&str]) {
+    assert_eq!(refusals(spec, ""), expected, "{spec}");
+}
+
+fn in_container(container: &str, expected: &[&str]) {
+    assert_eq!(refusals("volumes: [{name: v}]", container), expected, "{container}");
+}
+
+#[test]
+fn metadata_follows_the_rules_of_names() {
+    let said = |metadata: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {{containers: [{{name: c, image: i}}]}}\n"
+        );
+        let documents = read(text.as_bytes(), &ReadOptions::default());
+        documents[0].diagnostics.iter().map(|d| format!("{}: {}", d.path, d.text)).collect::<Vec<_>>()
+    };
+    assert_eq!(said("{}"), ["metadata.name: Required value: name is needed"]);
+    assert!(
+        said("{name: a_b}")[0]
+            .starts_with("metadata.name: Invalid value: \"a_b\": a lowercase RFC 1123 subdomain")
+    );
+    assert!(
+        said("{name: a, namespace: A}")[0]
+            .starts_with("metadata.namespace: Invalid value: \"A\": a lowercase RFC 1123 label")
+    );
+    assert!(
+        said("{name: a, labels: {k: -x}}")[0]
+            .starts_with("metadata.labels[k]: Invalid value: \"-x\": a valid label")
+    );
+    assert!(
+        said("{name: a, labels: {'a/b/c': x}}")[0]
+            .starts_with("metadata.labels[a/b/c]: Invalid value: \"a/b/c\": name part")
+    );
+    assert!(
+        said("{name: a, uid: ../x}")[0].starts_with("metadata.uid: Invalid value: \"../x\": must consist")
+    );
+    assert!(
+        said(&format!("{{name: a, annotations: {{k: {}}}}}", "x".repeat(262_144)))[0]
+            .contains("Too long: 262145 bytes: may have at most 262144")
+    );
+    assert_eq!(said("{name: a.b, labels: {example.com/X_y: Z.1}, annotations: {Any/Key: 'x y'}}"), [""; 0]);
+}
+
+#[test]
+fn a_pod_needs_containers_with_names_and_images() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n";
+    let said = |text: &str| {
+        let documents = read(text.as_bytes(), &ReadOptions::default());
+        documents[0].diagnostics.iter().map(|d| format!("{} {}", d.path, d.text)).collect::<Vec<_>>()
+    };
+    assert_eq!(said(text), ["spec.containers Required value: a pod needs spec.containers"]);
+    assert_eq!(
+        said(&format!("{text}spec: {{}}\n")),
+        ["spec.containers Required value: a pod needs at least one container"]
+    );
+    assert_eq!(
+        said(&format!("{text}spec: {{containers: [{{}}]}}\n")),
+        ["spec.containers[0].name Required value", "spec.containers[0].image Required value"]
+    );
+    in_spec(
+        "initContainers: [{name: c, image: i}]",
+        &["spec.containers[0].name: Duplicate value: \"c\": spec.initContainers[0].name has it already"],
+    );
+}
+
+#[test]
+fn images_must_be_such_that_something_can_hold_them() {
+    let said = refusals("initContainers: [{name: i, image: 'https://x/y'}, {name: j, image: Nginx}]", "");
+    assert_eq!(
+        said,
+        [
+            "spec.initContainers[0].image: Invalid value: \"https://x/y\": an image has no scheme: leave out everything up to ://",
+            "spec.initContainers[1].image: Invalid value: \"Nginx\": the name must be lower case",
+        ]
+    );
+}
+
+#[test]
+fn enumerations_name_what_they_allow() {
+    in_spec(
+        "restartPolicy: always",
+        &[
+            "spec.restartPolicy: Unsupported value: \"always\": supported values: \"Always\", \"Never\", \"OnFailure\"; did you mean Always?",
+        ],
+    );
+    in_spec(
+        "dnsPolicy: Host",
+        &[
+            "spec.dnsPolicy: Unsupported value: \"Host\": supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\", \"None\"",
+        ],
+    );
+    in_spec(
+        "os: {name: plan9}",
+        &["spec.os.name: Unsupported value: \"plan9\": supported values: \"linux\", \"windows\""],
+    );
+    in_container(
+        "imagePullPolicy: Sometimes",
+        &[
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ],
+    );
+    in_container(
+        "terminationMessagePolicy: Log",
+        &[
+            "spec.containers[0].terminationMessagePolicy: Unsupported value: \"Log\": supported values: \"FallbackToLogsOnError\", \"File\"",
+        ],
+    );
+}
+
+#[test]
+fn ports_are_numbers_with_names_of_their_own() {
+    in_container(
+        "ports: [{containerPort: 80, protocol: tcp}]",
+        &[
+            "spec.containers[0].ports[0].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\"; did you mean TCP?",
+        ],
+    );
+    in_container("ports: [{}]", &["spec.containers[0].ports[0].containerPort: Required value"]);
+    in_container(
+        "ports: [{containerPort: 70000, hostPort: -1}]",
+        &[
+            "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+            "spec.containers[0].ports[0].hostPort: Invalid value: -1: must be between 1 and 65535, inclusive",
+        ],
+    );
+    in_container(
+        "ports: [{containerPort: 1, name: a}, {containerPort: 2, name: a}]",
+        &[
+            "spec.containers[0].ports[1].name: Duplicate value: \"a\": spec.containers[0].ports[0].name has it already",
+        ],
+    );
+    for (name, why) in [
+        ("'80'", "\"80\": must contain at least one letter (a-z)"),
+        ("a--b", "\"a--b\": must not contain consecutive hyphens"),
+        ("abcdefghijklmnop", "\"abcdefghijklmnop\": must be no more than 15 characters"),
+        ("a-", "\"a-\": must not begin or end with a hyphen"),
+        ("A", "\"A\": must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
+    ] {
+        in_container(
+            &format!("ports: [{{containerPort: 1, name: {name}}}]"),
+            &[&format!("spec.containers[0].ports[0].name: Invalid value: {why}")],
+        );
+    }
+    in_container(
+        "ports: [{containerPort: 1, hostIP: here}]",
+        &[
+            "spec.containers[0].ports[0].hostIP: Invalid value: \"here\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ],
+    );
+}
+
+#[test]
+fn host_ports_are_unique_and_equal_under_host_network() {
+    in_container(
+        "ports: [{containerPort: 1, hostPort: 9}, {containerPort: 2, hostPort: 9}, {containerPort: 2, hostPort: 9, protocol: UDP}]",
+        &[
+            "spec.containers[0].ports[1].hostPort: Duplicate value: \"TCP/9\": spec.containers[0].ports[0].hostPort has it already",
+        ],
+    );
+    assert_eq!(
+        refusals("hostNetwork: true", "ports: [{containerPort: 1, hostPort: 9}, {containerPort: 2}]"),
+        [
+            "spec.containers[0].ports[0].hostPort: Invalid value: 9: must match `containerPort` when `hostNetwork` is true"
+        ]
+    );
+}
+
+#[test]
+fn mounts_name_volumes_and_places() {
+    in_container(
+        "volumeMounts: [{name: w, mountPath: /a}, {name: v, mountPath: /b}, {name: v, mountPath: /b}, {name: v}]",
+        &[
+            "spec.containers[0].volumeMounts[0].name: Not found: \"w\": the pod's volumes are v",
+            "spec.containers[0].volumeMounts[2].mountPath: Invalid value: \"/b\": must be unique; spec.containers[0].volumeMounts[1].mountPath mounts there too",
+            "spec.containers[0].volumeMounts[3].mountPath: Required value",
+        ],
+    );
+    in_container(
+        "volumeMounts: [{name: v, mountPath: /a, subPath: /x/../y, subPathExpr: z}]",
+        &[
+            "spec.containers[0].volumeMounts[0].subPath: Invalid value: \"/x/../y\": must be a relative path",
+            "spec.containers[0].volumeMounts[0].subPath: Invalid value: \"/x/../y\": must not contain '..'",
+            "spec.containers[0].volumeMounts[0].subPathExpr: Invalid value: \"z\": subPathExpr and subPath are mutually exclusive",
+        ],
+    );
+    in_container(
+        "volumeMounts: [{name: v, mountPath: /a, mountPropagation: Bidirectional, recursiveReadOnly: Enabled}]",
+        &[
+            "spec.containers[0].volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
+            "spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+        ],
+    );
+    assert_eq!(
+        refusals("", "volumeMounts: [{name: w, mountPath: /a}]"),
+        ["spec.containers[0].volumeMounts[0].name: Not found: \"w\": the pod has no volumes"]
+    );
+}
+
+#[test]
+fn volumes_have_one_source_each() {
+    in_spec(
+        "volumes: [{name: a}, {name: a}, {name: A_}, {}]",
+        &[
+            "spec.volumes[1].name: Duplicate value: \"a\": spec.volumes[0].name has it already",
+            "spec.volumes[2].name: Invalid value: \"A_\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (such as 'my-name'), and have at most 63 characters",
+            "spec.volumes[3].name: Required value",
+        ],
+    );
+    in_spec(
+        "volumes: [{name: a, emptyDir: {}, hostPath: {path: /x}}]",
+        &[
+            "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type; emptyDir is set already",
+        ],
+    );
+    in_spec(
+        "volumes: [{name: a, hostPath: {}}, {name: b, hostPath: {path: /a/../b, type: Dir}}, {name: c, hostPath: {path: x}}]",
+        &[
+            "spec.volumes[0].hostPath.path: Required value",
+            "spec.volumes[1].hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
+            "spec.volumes[1].hostPath.type: Unsupported value: \"Dir\": supported values: \"\", \"BlockDevice\", \"CharDevice\", \"Directory\", \"DirectoryOrCreate\", \"File\", \"FileOrCreate\", \"Socket\"",
+            "spec.volumes[2].hostPath.path: Invalid value: \"x\": must be an absolute path",
+        ],
+    );
+    in_spec(
+        "volumes: [{name: a, emptyDir: {medium: Disk, sizeLimit: -1}}, {name: b, emptyDir: {sizeLimit: lots}}]",
+        &[
+            "spec.volumes[0].emptyDir.medium: Unsupported value: \"Disk\": supported values: \"\", \"Memory\"",
+            "spec.volumes[0].emptyDir.sizeLimit: Invalid value: \"-1\": must be a valid resource quantity of 0 or more",
+            "spec.volumes[1].emptyDir.sizeLimit: Invalid value: \"lots\": must be a quantity such as 64Mi",
+        ],
+    );
+}
+
+#[test]
+fn modes_meant_in_octal_are_recognised() {
+    in_spec(
+        "volumes: [{name: a, secret: {secretName: s, defaultMode: 600, items: [{key: k, path: /p, mode: 9999}]}}]",
+        &[
+            "spec.volumes[0].secret.defaultMode: Invalid value: 600: must be a number between 0 and 0777 (octal), both inclusive; did you mean 0600?",
+            "spec.volumes[0].secret.items[0].path: Invalid value: \"/p\": must be a relative path",
+            "spec.volumes[0].secret.items[0].mode: Invalid value: 9999: must be a number between 0 and 0777 (octal), both inclusive",
+        ],
+    );
+    in_spec(
+        "volumes: [{name: a, configMap: {defaultMode: 0644}}, {name: b, persistentVolumeClaim: {}}]",
+        &[
+            "spec.volumes[0].configMap.name: Required value",
+            "spec.volumes[1].persistentVolumeClaim.claimName: Required value",
+        ],
+    );
+}
+
+#[test]
+fn resources_are_quantities_within_their_limits() {
+    in_container(
+        "resources: {limits: {cpu: 1x, memory: -1, pids: 5}, requests: {}}",
+        &[
+            "spec.containers[0].resources.limits[cpu]: Invalid value: \"1x\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as 500m, 1.5 or 64Mi)",
+            "spec.containers[0].resources.limits[memory]: Invalid value: \"-1\": must be greater than or equal to 0",
+            "spec.containers[0].resources.limits[pids]: Invalid value: \"pids\": must be a standard resource type (cpu, memory, ephemeral-storage, hugepages-<size>) or fully qualified",
+        ],
+    );
+    in_container(
+        "resources: {limits: {cpu: 500m, memory: 1Gi}, requests: {cpu: 0.6, memory: 1024Mi}}",
+        &[
+            "spec.containers[0].resources.requests[cpu]: Invalid value: \"0.6\": must be less than or equal to cpu limit of 500m",
+        ],
+    );
+    in_container(
+        "resources: {limits: {a.b/c: 2}, requests: {a.b/c: 1}}",
+        &[
+            "spec.containers[0].resources.requests[a.b/c]: Invalid value: \"1\": must be equal to a.b/c limit of 2",
+        ],
+    );
+    in_container(
+        "resources: {limits: {a.b/c: 0.5}}",
+        &["spec.containers[0].resources.limits[a.b/c]: Invalid value: \"0.5\": must be an integer"],
+    );
+}
+
+#[test]
+fn variables_and_arguments_are_such_as_the_kernel_takes() {
+    in_container(
+        "env: [{name: ''}, {name: A=B}, {name: \"a-b.C 1\"}, {name: A}, {name: A}]",
+        &[
+            "spec.containers[0].env[0].name: Required value",
+            "spec.containers[0].env[1].name: Invalid value: \"A=B\": a valid environment variable name must consist only of printable ASCII characters other than '='",
+        ],
+    );
+    in_container(
+        "args: [\"a\\0b\"]",
+        &["spec.containers[0].args[0]: Invalid value: \"a\\0b\": must not contain NUL"],
+    );
+    let said = refusals("", &format!("args: [{}]", "x".repeat(131_072)));
+    assert!(
+        said[0].ends_with(
+            "is 131072 bytes long: the kernel starts no program with an argument of 131072 bytes or more"
+        ),
+        "{said:?}"
+    );
+    assert_eq!(refusals("", &format!("args: [{}]", "x".repeat(131_071))), [""; 0]);
+    in_container(
+        "env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: p}}}]",
+        &[
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty",
+        ],
+    );
+    in_container(
+        "envFrom: [{prefix: A}]",
+        &[
+            "spec.containers[0].envFrom[0]: Invalid value: \"\": must specify one of: `configMapRef` or `secretRef`",
+        ],
+    );
+}
+
+#[test]
+fn probes_and_hooks_are_checked_although_they_are_not_run() {
+    in_container(
+        "livenessProbe: {}",
+        &[
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type: exec, httpGet, tcpSocket or grpc",
+        ],
+    );
+    in_container(
+        "livenessProbe: {successThreshold: 2, httpGet: {port: \"80\"}}",
+        &[
+            "spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
+            "spec.containers[0].livenessProbe.httpGet.port: Invalid value: \"80\": must contain at least one letter (a-z); remove the quotes to give a port number",
+        ],
+    );
+    in_container(
+        "readinessProbe: {terminationGracePeriodSeconds: 5, exec: {}, tcpSocket: {port: 0}}",
+        &[
+            "spec.containers[0].readinessProbe: Forbidden: may not specify more than 1 handler type",
+            "spec.containers[0].readinessProbe.terminationGracePeriodSeconds: Invalid value: 5: must not be set for readinessProbes",
+            "spec.containers[0].readinessProbe.exec.command: Required value",
+            "spec.containers[0].readinessProbe.tcpSocket.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ],
+    );
+    in_container(
+        "lifecycle: {stopSignal: SIGUSR1, preStop: {sleep: {seconds: -1}}}",
+        &[
+            "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be greater than or equal to 0",
+        ],
+    );
+    in_spec(
+        "initContainers: [{name: i, image: i, lifecycle: {preStop: {exec: {command: [a]}}}, startupProbe: {exec: {command: [a]}}}]",
+        &[
+            "spec.initContainers[0].lifecycle: Forbidden: may not be set for init containers without restartPolicy=Always",
+            "spec.initContainers[0].startupProbe: Forbidden: may not be set for init containers without restartPolicy=Always",
+        ],
+    );
+}
+
+#[test]
+fn security_contexts_do_not_contradict_themselves() {
+    in_container(
+        "securityContext: {privileged: true, allowPrivilegeEscalation: false}",
+        &[
+            "spec.containers[0].securityContext.allowPrivilegeEscalation: Invalid value: false: cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+        ],
+    );
+    in_container(
+        "securityContext: {procMount: Unmasked, runAsUser: -1}",
+        &[
+            "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`",
+            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+        ],
+    );
+    in_container(
+        "securityContext: {capabilities: {add: [NET_ADMIN, cap_chown, FLY], drop: [ALL]}}",
+        &[
+            "spec.containers[0].securityContext.capabilities.add[2]: Invalid value: \"FLY\": the kernel knows no such capability; names are such as NET_ADMIN, or ALL",
+        ],
+    );
+    in_container(
+        "securityContext: {seccompProfile: {type: Localhost}}",
+        &[
+            "spec.containers[0].securityContext.seccompProfile.localhostProfile: Required value: must be set when type is Localhost",
+        ],
+    );
+    in_container(
+        "securityContext: {seccompProfile: {type: Unconfined, localhostProfile: x}}",
+        &[
+            "spec.containers[0].securityContext.seccompProfile.localhostProfile: Forbidden: can only be set when type is Localhost",
+        ],
+    );
+    in_spec(
+        "hostNetwork: true\nsecurityContext: {sysctls: [{name: net.a, value: '1'}, {name: net/a}, {name: A}]}",
+        &[
+            "spec.securityContext.sysctls[0].name: Invalid value: \"net.a\": may not be specified when 'hostNetwork' is true",
+            "spec.securityContext.sysctls[1].name: Invalid value: \"net/a\": may not be specified when 'hostNetwork' is true",
+            "spec.securityContext.sysctls[1].name: Duplicate value: \"net.a\": spec.securityContext.sysctls[0].name has it already",
+            "spec.securityContext.sysctls[2].name: Invalid value: \"A\": must be such as net.core.somaxconn or net/core/somaxconn",
+        ],
+    );
+}
+
+#[test]
+fn names_and_addresses_of_the_pod_are_checked() {
+    in_spec(
+        "hostname: a.b",
+        &[
+            "spec.hostname: Invalid value: \"a.b\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (such as 'my-name'), and have at most 63 characters",
+        ],
+    );
+    in_spec(
+        "hostAliases: [{ip: x, hostnames: [a, B]}]",
+        &[
+            "spec.hostAliases[0].ip: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            "spec.hostAliases[0].hostnames[1]: Invalid value: \"B\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (such as 'example.com'), and have at most 253 characters",
+        ],
+    );
+    in_spec(
+        "dnsPolicy: None",
+        &[
+            "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+        ],
+    );
+    in_spec(
+        "dnsConfig: {nameservers: [1.1.1.1, 2.2.2.2, 3.3.3.3, four], searches: [a.b., ., _x.y], options: [{value: '1'}]}",
+        &[
+            "spec.dnsConfig.nameservers: Too many: 4: must have at most 3 nameservers",
+            "spec.dnsConfig.nameservers[3]: Invalid value: \"four\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            "spec.dnsConfig.options[0].name: Required value: must not be empty",
+        ],
+    );
+    in_spec(
+        "hostPID: true\nshareProcessNamespace: true",
+        &[
+            "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled",
+        ],
+    );
+    in_spec(
+        "activeDeadlineSeconds: 0",
+        &["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
+    );
+    in_spec("hostUsers: false\nhostPID: true", &["spec.hostPID: Forbidden: when `hostUsers` is false"]);
+}
+
+#[test]
+fn what_a_cluster_would_refuse_is_refused_here() {
+    in_spec(
+        "tolerations: [{operator: Gt, key: a}]",
+        &[
+            "spec.tolerations[0].operator: Unsupported value: \"Gt\": supported values: \"\", \"Equal\", \"Exists\"",
+        ],
+    );
+    in_spec(
+        "tolerations: [{key: a, operator: Exists, value: x}, {key: a, tolerationSeconds: 5}]",
+        &[
+            "spec.tolerations[0].operator: Invalid value: \"Exists\": value must be empty when `operator` is 'Exists'",
+            "spec.tolerations[1].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+        ],
+    );
+    in_spec(
+        "topologySpreadConstraints: [{}]",
+        &[
+            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
+            "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
+            "spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: \"\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\"",
+        ],
+    );
+    in_spec(
+        "nodeSelector: {a: -b}",
+        &[
+            "spec.nodeSelector[a]: Invalid value: \"-b\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and have at most 63 characters",
+        ],
+    );
+}

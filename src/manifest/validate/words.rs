@@ -8,11 +8,16 @@ use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
 /// Appended to a name's own rule.
-pub const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (such as 'my-name'), and have at most 63 characters";
+pub const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+    and end with an alphanumeric character (such as 'my-name'), and have at most 63 characters";
 /// Rule of names that may hold dots.
-pub const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (such as 'example.com'), and have at most 253 characters";
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, with an optional DNS subdomain prefix and '/' (such as 'example.com/MyName')";
-const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, and have at most 63 characters";
+pub const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+    must start and end with an alphanumeric character (such as 'example.com'), and have at most 253 \
+    characters";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character, with an optional DNS subdomain prefix and '/' (such as 'example.com/MyName')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+    must start and end with an alphanumeric character, and have at most 63 characters";
 
 /// Shorthands for reporting errors.
 pub trait Refuse {

@@ -24,7 +24,9 @@ struct World {
 
 impl World {
     fn new(init: &[&str], regular: &[&str]) -> Self {
-        let containers = |names: &[&str]| names.iter().map(|n| Container { name: (*n).into(), ..Default::default() }).collect();
+        let containers = |names: &[&str]| {
+            names.iter().map(|n| Container { name: (*n).into(), ..Default::default() }).collect()
+        };
         let spec = PodSpec {
             containers: containers(regular),
             init_containers: (!init.is_empty()).then(|| containers(init)),
@@ -245,7 +247,13 @@ fn stopping_goes_from_signal_to_kill_to_force_and_never_back() {
         }
         world.now = world.now + Duration::from_secs(1);
     }
-    let expected = [(StopStep::Signal, 0), (StopStep::Kill, 5), (StopStep::Force, 15), (StopStep::Force, 25), (StopStep::Force, 35)];
+    let expected = [
+        (StopStep::Signal, 0),
+        (StopStep::Kill, 5),
+        (StopStep::Force, 15),
+        (StopStep::Force, 25),
+        (StopStep::Force, 35),
+    ];
     assert_eq!(sent, expected);
 }
 
@@ -354,7 +362,10 @@ fn carry_out(world: &mut World, plan: &Plan) -> bool {
             }
             Action::DropSandbox => world.sandbox = SandboxState::Absent,
             Action::Start { name, kind, restarts } => {
-                assert!(!world.instances.iter().any(|i| i.name == *name && i.is_live()), "{name} started twice");
+                assert!(
+                    !world.instances.iter().any(|i| i.name == *name && i.is_live()),
+                    "{name} started twice"
+                );
                 *world = world.clone().running(*kind, name);
                 if let Some(history) = world.record.containers.get_mut(name) {
                     history.restarts = *restarts;
@@ -380,22 +391,28 @@ fn carry_out(world: &mut World, plan: &Plan) -> bool {
 
 fn any_world() -> impl Strategy<Value = World> {
     let states = prop_oneof![
-        Just(State::Created), Just(State::Running), Just(State::Exited), Just(State::Unresponsive)
+        Just(State::Created),
+        Just(State::Running),
+        Just(State::Exited),
+        Just(State::Unresponsive)
     ];
     let instance = (0usize..4, states, prop::bool::ANY, prop::bool::ANY);
-    let sandboxes = prop_oneof![Just(SandboxState::Absent), Just(SandboxState::Ready), Just(SandboxState::Broken)];
+    let sandboxes =
+        prop_oneof![Just(SandboxState::Absent), Just(SandboxState::Ready), Just(SandboxState::Broken)];
     let goals = prop_oneof![Just(Goal::Run), Just(Goal::Stop)];
     let exits = prop::collection::vec((0usize..3, 0i32..2, 0u64..400), 0..4);
     (prop::collection::vec(instance, 0..5), sandboxes, goals, exits, prop::bool::ANY, 0usize..3).prop_map(
         |(instances, sandbox, goal, exits, pause, policy)| {
-            let mut world = World::new(&["init"], &["a", "b"]).policy(["Always", "OnFailure", "Never"][policy]);
+            let mut world =
+                World::new(&["init"], &["a", "b"]).policy(["Always", "OnFailure", "Never"][policy]);
             world.spec.share_process_namespace = Some(pause);
             for (which, code, delay) in exits {
                 world = world.exited(["init", "a", "b"][which], code, delay);
             }
             for (n, (which, state, same_hash, same_sandbox)) in instances.into_iter().enumerate() {
                 let (kind, name) =
-                    [(Kind::Init, "init"), (Kind::Regular, "a"), (Kind::Regular, "b"), (Kind::Pause, PAUSE)][which];
+                    [(Kind::Init, "init"), (Kind::Regular, "a"), (Kind::Regular, "b"), (Kind::Pause, PAUSE)]
+                        [which];
                 world.instances.push(Instance {
                     id: format!("x{n}"),
                     name: name.into(),
@@ -441,7 +458,9 @@ proptest! {
 
 /// A running init container does its work.
 fn finish_init(world: &mut World) -> bool {
-    let Some(at) = world.instances.iter().position(|i| i.kind == Kind::Init && i.is_live()) else { return false };
+    let Some(at) = world.instances.iter().position(|i| i.kind == Kind::Init && i.is_live()) else {
+        return false;
+    };
     let name = world.instances.remove(at).name;
     *world = world.clone().exited(&name, 0, 0);
     true

@@ -17,7 +17,10 @@ struct Case {
 impl Case {
     fn new(init: &[&str], regular: &[&str]) -> Self {
         let list = |names: &[&str]| -> Vec<Container> {
-            names.iter().map(|n| Container { name: (*n).into(), image: Some("i:1".into()), ..Default::default() }).collect()
+            names
+                .iter()
+                .map(|n| Container { name: (*n).into(), image: Some("i:1".into()), ..Default::default() })
+                .collect()
         };
         Self {
             spec: PodSpec {
@@ -26,7 +29,12 @@ impl Case {
                 ..Default::default()
             },
             record: StatusRecord {
-                sandbox: Some(SandboxRecord { id: "s".into(), ips: vec!["10.0.0.2".into()], host_network: false, ready: true }),
+                sandbox: Some(SandboxRecord {
+                    id: "s".into(),
+                    ips: vec!["10.0.0.2".into()],
+                    host_network: false,
+                    ready: true,
+                }),
                 ..Default::default()
             },
             instances: Vec::new(),
@@ -90,7 +98,12 @@ impl Case {
 }
 
 fn condition<'a>(status: &'a PodStatus, name: &str) -> &'a PodCondition {
-    status.conditions.iter().flatten().find(|c| c.type_ == name).unwrap_or_else(|| panic!("no condition {name}"))
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| c.type_ == name)
+        .unwrap_or_else(|| panic!("no condition {name}"))
 }
 
 fn waiting_reason(status: &PodStatus) -> Option<String> {
@@ -118,7 +131,10 @@ fn a_host_network_pod_has_the_nodes_address() {
 #[test]
 fn a_pod_that_waits_for_an_image_is_pending_and_says_which() {
     let mut case = Case::new(&[], &["a"]);
-    case.waiting.insert("a".into(), Waiting { reason: "ErrImagePull".into(), message: "image i:1 is not present".into() });
+    case.waiting.insert(
+        "a".into(),
+        Waiting { reason: "ErrImagePull".into(), message: "image i:1 is not present".into() },
+    );
     let status = case.status();
     assert_eq!(status.phase.as_deref(), Some("Pending"));
     assert_eq!(waiting_reason(&status).as_deref(), Some("ErrImagePull"));
@@ -143,7 +159,10 @@ fn before_init_is_done_containers_are_initializing() {
     let status = Case::new(&["i"], &["a"]).status();
     assert_eq!(status.phase.as_deref(), Some("Pending"));
     assert_eq!(waiting_reason(&status).as_deref(), Some("PodInitializing"));
-    assert_eq!(condition(&status, "Initialized").message.as_deref(), Some("containers with incomplete status: [i]"));
+    assert_eq!(
+        condition(&status, "Initialized").message.as_deref(),
+        Some("containers with incomplete status: [i]")
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use containerd_client::services::v1::namespaces_client::NamespacesClient;
@@ -43,6 +43,7 @@ struct Inner {
     namespace_header: MetadataValue<Ascii>,
     lanes: Lanes,
     snapshotter: OnceCell<String>,
+    exec_dir: OnceLock<PathBuf>,
 }
 
 /// Bounds on concurrent calls, by what they wait for, so that calls into one hung shim never hold up
@@ -104,6 +105,7 @@ impl Containerd {
             namespace_header,
             lanes,
             snapshotter: OnceCell::new(),
+            exec_dir: OnceLock::new(),
         };
         Ok(Self { inner: Arc::new(inner), lease: None })
     }
@@ -146,6 +148,17 @@ impl Containerd {
     pub fn set_snapshotter(&self, name: &str) {
         // A second choice is refused on purpose: containers of the first would lose their root.
         let _ = self.inner.snapshotter.set(name.to_owned());
+    }
+
+    /// Puts the FIFOs of exec processes under `dir` instead of the directory for temporary files. What
+    /// is there when podling starts was left by one that was killed, and may be removed.
+    pub fn set_exec_dir(&self, dir: PathBuf) {
+        // As with the snapshotter, the first choice stays.
+        let _ = self.inner.exec_dir.set(dir);
+    }
+
+    pub(crate) fn exec_dir(&self) -> PathBuf {
+        self.inner.exec_dir.get().cloned().unwrap_or_else(std::env::temp_dir)
     }
 
     pub(crate) fn snapshotter_cell(&self) -> &OnceCell<String> {

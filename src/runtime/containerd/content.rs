@@ -165,6 +165,8 @@ impl BlobWriter {
     /// Ends the blob. containerd computes its digest and refuses any other than `digest`.
     pub(crate) async fn commit(mut self, digest: &str) -> Result<(), RuntimeError> {
         self.id = digest.to_owned();
+        // When the blob turns out to exist already, containerd forgets to have the lease hold it.
+        self.client.hold("content", digest).await?;
         let request = WriteContentRequest {
             action: WriteAction::Commit.into(),
             r#ref: self.reference.clone(),

@@ -91,7 +91,9 @@ impl Containerd {
     /// Runs a process in the running container `id`.
     pub async fn exec(&self, id: &str, request: &ExecRequest) -> Result<ExecSession, RuntimeError> {
         let local = |e: io::Error| RuntimeError::from_io("make FIFOs for exec in container", id, &e);
-        let fifos = tempfile::Builder::new().prefix("podling-exec-").tempdir().map_err(local)?;
+        let dir = self.exec_dir();
+        std::fs::create_dir_all(&dir).map_err(local)?;
+        let fifos = tempfile::Builder::new().prefix("podling-exec-").tempdir_in(dir).map_err(local)?;
         let stdin = request.stdin.then(|| fifo(fifos.path(), "stdin")).transpose().map_err(local)?;
         let stdout = fifo(fifos.path(), "stdout").map_err(local)?;
         let stderr = (!request.terminal).then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;

@@ -52,7 +52,10 @@ pub fn spawn(client: Containerd, relist: Duration, wake: mpsc::Sender<Wake>) -> 
                         tick.reset();
                         list(&client, &mut seen).await
                     }
-                    Some(event) => from_event(event).into_iter().collect(),
+                    Some(event) => {
+                        seen.note(&event);
+                        from_event(event).into_iter().collect()
+                    }
                 },
                 _ = tick.tick() => list(&client, &mut seen).await,
             };
@@ -91,13 +94,33 @@ async fn list(client: &Containerd, seen: &mut Snapshot) -> Vec<Wake> {
     }
 }
 
-/// The tasks as last listed.
+/// The tasks as last listed, and as events changed them since. Without the events a task that started
+/// after one listing and vanished before the next, as from containerd 1.7 on those do that end while it
+/// is down, would not be missed.
 #[derive(Default)]
 struct Snapshot {
     tasks: HashMap<String, (u32, TaskStatus)>,
 }
 
 impl Snapshot {
+    /// Takes in what an event says.
+    fn note(&mut self, event: &RuntimeEvent) {
+        match event {
+            RuntimeEvent::TaskStart { container_id, pid } => {
+                self.tasks.insert(container_id.clone(), (*pid, TaskStatus::Running));
+            }
+            RuntimeEvent::TaskExit { container_id, .. } => {
+                if let Some(task) = self.tasks.get_mut(container_id) {
+                    task.1 = TaskStatus::Stopped;
+                }
+            }
+            RuntimeEvent::TaskDelete { container_id } => {
+                self.tasks.remove(container_id);
+            }
+            RuntimeEvent::TaskOom { .. } | RuntimeEvent::Connected | RuntimeEvent::Lost => {}
+        }
+    }
+
     /// Takes in a new listing and wakes what came, went or changed. A task whose shim stops answering
     /// changes once, to unknown, and once back.
     fn compare(&mut self, tasks: Vec<TaskInfo>) -> Vec<Wake> {
@@ -138,6 +161,20 @@ mod tests {
         assert_eq!(woken(seen.compare(vec![task("a", 1, Stopped), task("b", 2, Running)])), ["a"]);
         assert_eq!(woken(seen.compare(vec![task("b", 3, Running), task("c", 4, Running)])), ["a", "b", "c"]);
         assert_eq!(woken(seen.compare(vec![])), ["b", "c"]);
+    }
+
+    #[test]
+    fn a_task_that_only_events_told_of_is_missed_when_it_vanishes() {
+        let mut seen = Snapshot::default();
+        let id = || "a".to_owned();
+        seen.note(&RuntimeEvent::TaskStart { container_id: id(), pid: 7 });
+        assert!(seen.compare(vec![task("a", 7, TaskStatus::Running)]).is_empty());
+        assert_eq!(woken(seen.compare(vec![])), ["a"]);
+        seen.note(&RuntimeEvent::TaskStart { container_id: id(), pid: 8 });
+        seen.note(&RuntimeEvent::TaskExit { container_id: id(), code: 0, at: None });
+        assert!(seen.compare(vec![task("a", 8, TaskStatus::Stopped)]).is_empty());
+        seen.note(&RuntimeEvent::TaskDelete { container_id: id() });
+        assert!(seen.compare(vec![]).is_empty());
     }
 
     #[test]

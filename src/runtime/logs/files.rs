@@ -38,9 +38,7 @@ pub fn prune_attempts(directory: &Path, current: u32, keep: usize) -> Result<(),
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {
     match fs::read_dir(directory) {
-        Ok(entries) => {
-            entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect()
-        }
+        Ok(entries) => entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(e) => Err(e),
     }

@@ -40,7 +40,8 @@ fn lines(range: std::ops::Range<u32>) -> String {
 
 #[test]
 fn the_uri_survives_a_path_with_any_character_in_it() {
-    let uri = logger_uri(Path::new("/var/lib/podling/bin/podling-logger"), Path::new("/l/a b&c=é%.log"), 7, 3);
+    let uri =
+        logger_uri(Path::new("/var/lib/podling/bin/podling-logger"), Path::new("/l/a b&c=é%.log"), 7, 3);
     assert_eq!(
         uri,
         "binary:///var/lib/podling/bin/podling-logger?path=/l/a%20b%26c%3D%C3%A9%25.log&max-size=7&max-files=3"
@@ -251,8 +252,7 @@ async fn dropping_the_receiver_ends_a_follow() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("0.log"), lines(0..2)).unwrap();
     let (done, watching) = watch::channel(false);
-    let mut rx =
-        stream(dir.path(), 0, LogQuery { follow: true, ..LogQuery::default() }, watching.clone());
+    let mut rx = stream(dir.path(), 0, LogQuery { follow: true, ..LogQuery::default() }, watching.clone());
     drop(watching);
     assert!(rx.recv().await.unwrap().is_ok());
     drop(rx);

@@ -41,12 +41,16 @@ fn a_missing_path_is_waited_for_with_the_reason() {
         let path = dir.path().join("none");
         let error = claim(&path, kind).unwrap_err();
         assert!(error.is_waiting());
-        let want =
-            format!("volume \"data\": waiting for {} (hostPath type {kind}): it does not exist", path.display());
+        let want = format!(
+            "volume \"data\": waiting for {} (hostPath type {kind}): it does not exist",
+            path.display()
+        );
         assert_eq!(error.to_string(), want);
     }
     let error = claim(&dir.path().join("no/file"), "FileOrCreate").unwrap_err();
-    assert!(error.to_string().ends_with("(hostPath type FileOrCreate): the directory it is in does not exist"));
+    assert!(
+        error.to_string().ends_with("(hostPath type FileOrCreate): the directory it is in does not exist")
+    );
 }
 
 #[test]
@@ -56,7 +60,11 @@ fn a_link_into_nowhere_is_waited_for_and_not_replaced() {
     symlink("/nowhere/at/all", &link).unwrap();
     let error = claim(&link, "").unwrap_err();
     assert!(error.is_waiting());
-    assert!(error.to_string().ends_with("(hostPath type unset): it is a link to /nowhere/at/all, which does not exist"));
+    assert!(
+        error
+            .to_string()
+            .ends_with("(hostPath type unset): it is a link to /nowhere/at/all, which does not exist")
+    );
 }
 
 #[test]
@@ -69,7 +77,11 @@ fn a_mismatch_says_what_is_there_and_what_was_wanted() {
     assert!(claim(&socket, "Socket").unwrap().is_file && claim(null, "CharDevice").unwrap().is_file);
     for (path, kind, end) in [
         (file.as_path(), "Directory", "is a regular file, and hostPath type Directory wants a directory"),
-        (&file, "DirectoryOrCreate", "is a regular file, and hostPath type DirectoryOrCreate wants a directory"),
+        (
+            &file,
+            "DirectoryOrCreate",
+            "is a regular file, and hostPath type DirectoryOrCreate wants a directory",
+        ),
         (dir.path(), "File", "is a directory, and hostPath type File wants a regular file"),
         (dir.path(), "FileOrCreate", "is a directory, and hostPath type FileOrCreate wants a regular file"),
         (&socket, "File", "is a socket, and hostPath type File wants a regular file"),

@@ -30,7 +30,7 @@ fn pods_have_addresses_and_reach_each_other() {
     let (one, two) = (instance.ready("one"), instance.ready("two"));
     assert!(!one.ip().is_empty() && one.ip() != two.ip(), "{} {}", one.ip(), two.ip());
     instance.until("the host reaches one", |i| i.http(&format!("http://{}/", one.ip())).ok());
-    let page = instance.exec("one", &format!("wget -q -T 5 -O - http://{}/", two.ip()));
+    let page = instance.exec("one", &format!("timeout 5 wget -q -O - http://{}/", two.ip()));
     assert_eq!(page, "two");
     let hosts = instance.exec("one", "cat /etc/hosts");
     assert!(hosts.contains(&one.ip()) && hosts.contains("localhost"), "{hosts}");

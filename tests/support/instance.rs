@@ -322,8 +322,10 @@ impl Instance {
 
     /// Fetches a page from inside the instance's network namespace.
     pub fn http(&self, url: &str) -> Result<String, String> {
-        let mut wget = self.net.command(busybox());
-        let out = wget.args(["wget", "-q", "-T", "3", "-O", "-", url]).output().expect("busybox runs");
+        // A time limit from outside: Debian 12's static busybox crashes on wget's own (-T).
+        let mut wget = self.net.command("timeout");
+        wget.arg("3").arg(busybox()).args(["wget", "-q", "-O", "-", url]);
+        let out = wget.output().expect("busybox runs");
         match out.status.success() {
             true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
             false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),

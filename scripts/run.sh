@@ -93,6 +93,8 @@ tail -n +1 -f "$log" &
 logger=$!
 status=0
 wait "$daemon" || status=$?
+# It ends well when something else sent it the signal.
+[ "$status" != 0 ] || farewell
 kill "$logger" 2>/dev/null || true
 echo "run: podling ended by itself with status $status" >&2
 exit "$status"

@@ -228,9 +228,9 @@ impl Daemon {
         let settings = self.settings.borrow().clone();
         pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
         let images = tokio::spawn(node::keep_images(runtime.clone(), settings.clone(), self.board.clone()));
-        let source = FileSource::spawn(source_options(&settings), seed, sources_tx);
+        let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
         let sync_loop = SyncLoop::new(context, records, orphans);
-        let inputs = Inputs { sources, wakes, control, done, reload: reload_tx };
+        let inputs = Inputs { sources, wakes, control, done, reload: reload_tx, files: source.clone() };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
         let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
@@ -243,12 +243,7 @@ impl Daemon {
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
                 _ = watchdog.tick() => notify::watchdog(),
-                _ = line.tick() => {
-                    notify::status(&self.summary());
-                    if let Err(e) = store.save_source(&source.dir_identities()) {
-                        tracing::warn!("{e}");
-                    }
-                }
+                _ = line.tick() => notify::status(&self.summary()),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;

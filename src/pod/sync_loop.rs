@@ -16,7 +16,7 @@ use super::orphans::Orphans;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::containerd::Wake;
-use crate::source::{Op, PodConfig, PodUpdate, SourceUpdate};
+use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
 
 /// How often leftovers are looked for.
@@ -34,6 +34,8 @@ pub struct Inputs {
     pub done: mpsc::UnboundedReceiver<PodKey>,
     /// Asks the daemon to read settings and manifests again.
     pub reload: mpsc::Sender<()>,
+    /// The file source, for what must be on disk before its pods are.
+    pub files: Arc<FileSource>,
 }
 
 /// The loop's state.
@@ -99,7 +101,10 @@ impl SyncLoop {
         let claims = self.ctx.claims.clone();
         loop {
             tokio::select! {
-                Some(update) = inputs.sources.recv() => self.handle_source(update),
+                Some(update) = inputs.sources.recv() => {
+                    self.remember_directories(&inputs.files);
+                    self.handle_source(update);
+                }
                 Some(wake) = inputs.wakes.recv() => self.handle_wake(&wake),
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
@@ -107,6 +112,15 @@ impl SyncLoop {
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
+        }
+    }
+
+    /// Which directories the pods are from: without it, after a crash, a directory that was emptied on
+    /// purpose could not be told from one that is not mounted.
+    fn remember_directories(&self, files: &FileSource) {
+        let saved = tokio::task::block_in_place(|| self.ctx.store.save_source(&files.dir_identities()));
+        if let Err(e) = saved {
+            tracing::warn!("{e}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::context::Context;
@@ -36,6 +36,8 @@ pub struct Inputs {
     pub reload: mpsc::Sender<()>,
     /// The file source, for what must be on disk before its pods are.
     pub files: Arc<FileSource>,
+    /// Told when images arrived.
+    pub images: Arc<Notify>,
 }
 
 /// The loop's state.
@@ -99,6 +101,7 @@ impl SyncLoop {
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         let claims = self.ctx.claims.clone();
+        let images = inputs.images.clone();
         loop {
             tokio::select! {
                 Some(update) = inputs.sources.recv() => {
@@ -109,6 +112,7 @@ impl SyncLoop {
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
                 () = claims.released() => self.retry_all(),
+                () = images.notified() => self.retry_all(),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }

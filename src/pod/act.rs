@@ -120,7 +120,13 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
-        let created = match self.ctx.runtime.create(&order).await {
+        // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
+        // and discarded by the next look.
+        let created = tokio::select! {
+            created = self.ctx.runtime.create(&order) => created,
+            () = self.unwanted(&uid) => return false,
+        };
+        let created = match created {
             Ok(created) => created,
             Err(e) => {
                 self.hold_error(name, &e);

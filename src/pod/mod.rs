@@ -15,6 +15,6 @@ mod look;
 mod manager;
 pub(crate) mod orphans;
 pub mod plan;
-mod status;
+pub(crate) mod status;
 pub(crate) mod sync_loop;
 mod worker;

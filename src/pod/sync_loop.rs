@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::context::Context;
@@ -16,7 +16,7 @@ use super::orphans::Orphans;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::containerd::Wake;
-use crate::source::{Op, PodConfig, PodUpdate, SourceUpdate};
+use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
 
 /// How often leftovers are looked for.
@@ -34,6 +34,10 @@ pub struct Inputs {
     pub done: mpsc::UnboundedReceiver<PodKey>,
     /// Asks the daemon to read settings and manifests again.
     pub reload: mpsc::Sender<()>,
+    /// The file source, for what must be on disk before its pods are.
+    pub files: Arc<FileSource>,
+    /// Told when images arrived.
+    pub images: Arc<Notify>,
 }
 
 /// The loop's state.
@@ -97,16 +101,30 @@ impl SyncLoop {
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         let claims = self.ctx.claims.clone();
+        let images = inputs.images.clone();
         loop {
             tokio::select! {
-                Some(update) = inputs.sources.recv() => self.handle_source(update),
+                Some(update) = inputs.sources.recv() => {
+                    self.remember_directories(&inputs.files);
+                    self.handle_source(update);
+                }
                 Some(wake) = inputs.wakes.recv() => self.handle_wake(&wake),
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
                 () = claims.released() => self.retry_all(),
+                () = images.notified() => self.retry_all(),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
+        }
+    }
+
+    /// Which directories the pods are from: without it, after a crash, a directory that was emptied on
+    /// purpose could not be told from one that is not mounted.
+    fn remember_directories(&self, files: &FileSource) {
+        let saved = tokio::task::block_in_place(|| self.ctx.store.save_source(&files.dir_identities()));
+        if let Err(e) = saved {
+            tracing::warn!("{e}");
         }
     }
 
@@ -122,6 +140,11 @@ impl SyncLoop {
 
     fn handle(&mut self, update: PodUpdate) {
         tracing::debug!(op = ?update.op, source = update.source, pods = update.pods.len(), "pod update");
+        self.apply(update);
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
+    }
+
+    fn apply(&mut self, update: PodUpdate) {
         match update.op {
             Op::Set => self.handle_pod_syncs(&update.pods),
             Op::Add => self.handle_pod_additions(update.source, &update.pods),
@@ -230,6 +253,7 @@ impl SyncLoop {
                 tokio::spawn(orphan.stop(self.ctx.clone()));
             }
         }
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
         tokio::spawn(super::housekeeping::sweep(self.ctx.clone()));
     }
 

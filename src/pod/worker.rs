@@ -144,12 +144,12 @@ impl Worker {
     pub async fn run(mut self) {
         let mut retries = 0;
         loop {
-            let Mail { desired, retries: said, .. } = self.mail.borrow_and_update().clone();
+            let said = self.mail.borrow_and_update().retries;
             if retries != said {
                 retries = said;
                 self.held.clear();
             }
-            match self.reconcile(desired.as_ref()).await {
+            match self.reconcile().await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -164,8 +164,10 @@ impl Worker {
         let _ = self.ctx.done.send(self.key);
     }
 
-    async fn reconcile(&mut self, desired: Option<&Desired>) -> Next {
+    async fn reconcile(&mut self) -> Next {
         for _ in 0..MAX_PASSES {
+            let desired = self.mail.borrow().desired.clone();
+            let desired = desired.as_ref();
             if self.current.is_none() {
                 let Some(desired) = desired else { return Next::Gone };
                 if let Err(e) = self.accept_new(desired) {
@@ -413,6 +415,17 @@ impl Worker {
         }
         if self.mail.borrow().desired.is_none() {
             self.ctx.board.forget(&self.key);
+        }
+    }
+
+    /// Returns when the pod with this uid is to stop.
+    pub(super) async fn unwanted(&self, uid: &str) {
+        // A receiver of its own, so that the news is still news to the worker's loop.
+        let mut mail = self.mail.clone();
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        if mail.wait_for(gone).await.is_err() {
+            // Nobody can say any more: podling is ending.
+            std::future::pending::<()>().await;
         }
     }
 

@@ -16,6 +16,7 @@ mod stop;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
@@ -53,6 +54,8 @@ struct Inner {
     users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
     /// Containers being deleted behind the scenes.
     discarding: Mutex<HashSet<String>>,
+    /// Weight of all Burstable pods together, for when the first of them makes their group.
+    burstable_shares: AtomicU64,
     /// Sandboxes that exist, with the uid of their pod.
     sandboxes: Mutex<HashMap<String, String>>,
 }

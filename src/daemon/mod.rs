@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::access::RuntimeSlot;
@@ -39,6 +40,10 @@ const BLOCKING_THREADS: usize = 64;
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
+/// First and later times that memory is given back which only a burst, such as the start, needed.
+const TRIM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// How long a status that is not urgent may be at the mercy of a power cut.
+const SYNC: Duration = Duration::from_secs(1);
 
 /// Why the daemon cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -240,6 +245,8 @@ impl Daemon {
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
         let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
+        let mut sync = tokio::time::interval(SYNC);
+        let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
         loop {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
@@ -250,6 +257,8 @@ impl Daemon {
                 Some(()) = reload.recv() => self.reload(&source).await,
                 _ = watchdog.tick() => notify::watchdog(),
                 _ = line.tick() => notify::status(&self.summary()),
+                _ = sync.tick() => make_durable(&store),
+                _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;
@@ -258,6 +267,7 @@ impl Daemon {
         }
         images.abort();
         sync_loop.abort();
+        store.sync();
         if let Err(e) = store.save_source(&source.dir_identities()) {
             tracing::warn!("{e}");
         }
@@ -349,7 +359,7 @@ impl Daemon {
             tracing::info!("state: node: {name}: {text}");
         }
         for (key, pod) in &state.pods {
-            let status = serde_json::to_string(&pod.status).unwrap_or_default();
+            let status = serde_json::to_value(&pod.status).unwrap_or_default();
             tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
         }
         for (source, report) in &state.sources {
@@ -385,7 +395,7 @@ fn seed(records: &[PodRecord], store: &Store) -> Seed {
         tracing::error!("{}", problem.message);
     }
     let kept = records.iter().filter(|r| !r.spec.removing);
-    Seed { pods: kept.map(|r| Arc::new(r.spec.manifest.clone())).collect(), dirs }
+    Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.
@@ -397,5 +407,13 @@ async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
             pid_file = %embedded.pid_file().display(),
             "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
         ),
+    }
+}
+
+/// Syncs in the background what was written without.
+fn make_durable(store: &Arc<Store>) {
+    if store.needs_sync() {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.sync());
     }
 }

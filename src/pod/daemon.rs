@@ -115,6 +115,8 @@ impl Daemon {
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let mut daemon = Self { settings, board, signals, shutdown };
+        // From here on also while containerd is waited for, which may take as long as it likes.
+        let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
         let stick = records.iter().any(|r| r.status.sandbox.is_some());
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
@@ -123,6 +125,7 @@ impl Daemon {
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
+        alive.abort();
         daemon.shutdown.cancel();
         if let Ok(Err(e)) = api.await {
             tracing::warn!("{e}");
@@ -201,7 +204,7 @@ impl Daemon {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let orphans = self.find_orphans(&runtime, &records).await;
+        let Some(orphans) = self.find_orphans(&runtime, &records).await else { return };
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
                 runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
@@ -247,7 +250,6 @@ impl Daemon {
             images: arrived,
         };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
-        let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
         loop {
             tokio::select! {
@@ -257,7 +259,6 @@ impl Daemon {
                     Some(Signal::Dump) => self.dump(),
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
-                _ = watchdog.tick() => notify::watchdog(),
                 _ = line.tick() => notify::status(&self.summary()),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
@@ -273,16 +274,25 @@ impl Daemon {
         tracing::info!("podling ends; {}", self.farewell());
     }
 
-    async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
+    /// What runs here of which the store knows nothing; none when a signal said to end before containerd
+    /// answered.
+    async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
         let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
         loop {
-            match runtime.observe_all().await {
+            let listed = tokio::select! {
+                listed = runtime.observe_all() => listed,
+                () = told_to_stop(&mut self.signals) => return None,
+            };
+            match listed {
                 Ok(seen) => {
-                    return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox));
+                    return Some(Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
-            tokio::time::sleep(PATIENCE.1).await;
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE.1) => {}
+                () = told_to_stop(&mut self.signals) => return None,
+            }
         }
     }
 
@@ -356,6 +366,21 @@ impl Daemon {
                 "state: source"
             );
         }
+    }
+}
+
+/// Waits for the signal to end; others are for when there is something to do for them.
+async fn told_to_stop(signals: &mut mpsc::Receiver<Signal>) {
+    while !matches!(signals.recv().await, Some(Signal::Stop) | None) {}
+}
+
+/// Tells the service manager's watchdog that this process makes progress, as long as its threads do.
+async fn tell_watchdog() {
+    let Some(every) = notify::watchdog_interval() else { return };
+    let mut due = tokio::time::interval(every);
+    loop {
+        due.tick().await;
+        notify::watchdog();
     }
 }
 

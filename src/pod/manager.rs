@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
 
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
@@ -74,6 +75,11 @@ impl PodManager {
     /// Forgets a pod.
     pub fn remove(&mut self, key: &PodKey) -> Option<Desired> {
         self.pods.remove(key)
+    }
+
+    /// What the pods that should run ask for.
+    pub fn specs(&self) -> impl Iterator<Item = &PodSpec> {
+        self.pods.values().filter(|d| !d.stopped).filter_map(|d| d.manifest.pod.spec.as_ref())
     }
 
     /// What is wanted of a pod.

@@ -127,6 +127,8 @@ impl Daemon {
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let mut daemon = Self { settings, board, signals, shutdown };
+        // From here on also while containerd is waited for, which may take as long as it likes.
+        let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
         let stick = records.iter().any(|r| r.status.sandbox.is_some());
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
@@ -135,6 +137,7 @@ impl Daemon {
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
+        alive.abort();
         daemon.shutdown.cancel();
         if let Ok(Err(e)) = api.await {
             tracing::warn!("{e}");
@@ -145,7 +148,7 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let mut pause = PATIENCE.0;
+        let (mut pause, mut said) = (PATIENCE.0, None);
         loop {
             let why = match self.try_containerd(stick).await {
                 Ok(reached) => {
@@ -154,8 +157,11 @@ impl Daemon {
                 }
                 Err(why) => why,
             };
-            tracing::warn!("containerd is not available, trying again: {why}");
-            self.board.node("ContainerdUnavailable", Some(why));
+            if said.as_ref() != Some(&why) {
+                tracing::warn!("containerd is not available, trying again: {why}");
+                self.board.node("ContainerdUnavailable", Some(why.clone()));
+            }
+            said = Some(why);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 signal = self.signals.recv() => match signal {
@@ -213,7 +219,7 @@ impl Daemon {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let orphans = self.find_orphans(&runtime, &records).await;
+        let Some(orphans) = self.find_orphans(&runtime, &records).await else { return };
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
                 runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
@@ -243,7 +249,6 @@ impl Daemon {
             images: arrived,
         };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
-        let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
         let mut sync = tokio::time::interval(SYNC);
         let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
@@ -255,7 +260,6 @@ impl Daemon {
                     Some(Signal::Dump) => self.dump(),
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
-                _ = watchdog.tick() => notify::watchdog(),
                 _ = line.tick() => notify::status(&self.summary()),
                 _ = sync.tick() => make_durable(&store),
                 _ = trim.tick() => raw::trim_memory(),
@@ -287,16 +291,25 @@ impl Daemon {
         }
     }
 
-    async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
+    /// What runs here of which the store knows nothing; none when a signal said to end before containerd
+    /// answered.
+    async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
         let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
         loop {
-            match runtime.observe_all().await {
+            let listed = tokio::select! {
+                listed = runtime.observe_all() => listed,
+                () = told_to_stop(&mut self.signals) => return None,
+            };
+            match listed {
                 Ok(seen) => {
-                    return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox));
+                    return Some(Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
-            tokio::time::sleep(PATIENCE.1).await;
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE.1) => {}
+                () = told_to_stop(&mut self.signals) => return None,
+            }
         }
     }
 
@@ -370,6 +383,21 @@ impl Daemon {
                 "state: source"
             );
         }
+    }
+}
+
+/// Waits for the signal to end; others are for when there is something to do for them.
+async fn told_to_stop(signals: &mut mpsc::Receiver<Signal>) {
+    while !matches!(signals.recv().await, Some(Signal::Stop) | None) {}
+}
+
+/// Tells the service manager's watchdog that this process makes progress, as long as its threads do.
+async fn tell_watchdog() {
+    let Some(every) = notify::watchdog_interval() else { return };
+    let mut due = tokio::time::interval(every);
+    loop {
+        due.tick().await;
+        notify::watchdog();
     }
 }
 

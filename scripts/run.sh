@@ -78,7 +78,7 @@ for pod in $(ctl get pods -o name); do
     printf '%-14s %s\n' "${pod#pod/}" "$(ctl logs "${pod#pod/}" --all-containers --tail 1 2>&1 | tail -n 1)"
 done
 say "http://127.0.0.1:8080/, served by the pod web"
-busybox wget -q -T 5 -O - http://127.0.0.1:8080/ ||
+timeout 5 busybox wget -q -O - http://127.0.0.1:8080/ ||
     echo "run: nothing answered on port 8080; see: $podling --root $demo describe pod web" >&2
 
 say "Running. Ctrl-C stops podling, not the pods. Meanwhile, from another terminal:"
@@ -93,6 +93,8 @@ tail -n +1 -f "$log" &
 logger=$!
 status=0
 wait "$daemon" || status=$?
+# It ends well when something else sent it the signal.
+[ "$status" != 0 ] || farewell
 kill "$logger" 2>/dev/null || true
 echo "run: podling ended by itself with status $status" >&2
 exit "$status"

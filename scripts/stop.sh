@@ -24,13 +24,20 @@ if ctl get pods >/dev/null 2>&1; then
     exit 1
 fi
 
-# An empty manifest directory is the order to remove every pod; podling knows them from its own records.
+# A manifest directory without pods is the order to remove every pod; podling knows them from its own records. It
+# must not be empty: that could be a file system that is not mounted, which podling takes as no order at all.
 none=$demo/etc/none
 mkdir -p "$none"
+echo '# no pods' >"$none/none.yaml"
 "$podling" --root "$demo" run --manifest-dir "$none" --namespace "$namespace" >>"$demo/podling.log" 2>&1 &
 daemon=$!
+# Its records are the truth about what is left: the list of pods is empty also before it has read them.
+gone() {
+    ctl get pods -o name >"$demo/left" 2>/dev/null && [ ! -s "$demo/left" ] &&
+        [ -z "$(ls -A "$demo/var/lib/podling/pods" 2>/dev/null)" ]
+}
 tries=0
-until ctl get pods -o name >"$demo/left" 2>/dev/null && [ ! -s "$demo/left" ]; do
+until gone; do
     tries=$((tries + 1))
     if [ "$tries" -gt 600 ] || ! kill -0 "$daemon" 2>/dev/null; then
         tail -n 20 "$demo/podling.log" >&2
@@ -45,7 +52,7 @@ wait "$daemon" 2>/dev/null || true
 
 # The private containerd is found by its configuration's path, which lies under $demo.
 for proc in /proc/[0-9]*; do
-    args=$(tr '\0' ' ' <"$proc/cmdline" 2>/dev/null) || continue
+    args=$({ tr '\0' ' ' <"$proc/cmdline"; } 2>/dev/null) || continue
     case $args in
     *containerd*"$demo"/*) kill "${proc#/proc/}" 2>/dev/null || true ;;
     esac
@@ -65,5 +72,6 @@ if [ -S /run/containerd/containerd.sock ] && command -v ctr >/dev/null; then
     ctr -n "$namespace" images ls -q 2>/dev/null | xargs -r ctr -n "$namespace" images rm >/dev/null 2>&1 || true
     ctr namespaces rm "$namespace" >/dev/null 2>&1 || true
 fi
-rm -rf "$demo"
+# containerd leaves runc's directory of the namespace behind.
+rm -rf "$demo" "/run/containerd/runc/$namespace"
 echo "stop: all pods of make run are stopped and removed"

@@ -393,7 +393,7 @@ fn a_missing_image_in_an_edit_does_not_touch_the_old_instance() {
     let before = instance.ready("web");
     let pid = instance.pid(&before, "main");
     instance.write("web.yaml", &with_image("web", 7));
-    instance.until("the missing image is reported", |i| i.says("test/shell:7").then_some(()));
+    instance.until("the missing image is reported", |i| i.describes("web", "test/shell:7").then_some(()));
     instance.stays(seconds(2), "the old instance runs", |_| crate::support::host::alive(pid));
     instance.write("web.yaml", &with_image("web", 2));
     instance.until_pod("web", "runs the image that exists", |p| {

@@ -30,7 +30,7 @@ fn pods_have_addresses_and_reach_each_other() {
     let (one, two) = (instance.ready("one"), instance.ready("two"));
     assert!(!one.ip().is_empty() && one.ip() != two.ip(), "{} {}", one.ip(), two.ip());
     instance.until("the host reaches one", |i| i.http(&format!("http://{}/", one.ip())).ok());
-    let page = instance.exec("one", &format!("wget -q -T 5 -O - http://{}/", two.ip()));
+    let page = instance.exec("one", &format!("timeout 5 wget -q -O - http://{}/", two.ip()));
     assert_eq!(page, "two");
     let hosts = instance.exec("one", "cat /etc/hosts");
     assert!(hosts.contains(&one.ip()) && hosts.contains("localhost"), "{hosts}");
@@ -57,8 +57,7 @@ fn a_host_port_in_use_waits_for_the_pod_that_has_it() {
     let first = instance.ready("first");
     instance.write("second.yaml", &web("second", Some(8080)));
     let told = instance.until("the second pod says who has the port", |i| {
-        let text = i.ok(&["describe", "pod", "second"]);
-        text.contains("first").then_some(text)
+        i.describes("second", "first").then(|| i.ok(&["describe", "pod", "second"]))
     });
     assert!(told.contains("8080"), "{told}");
     assert!(instance.pod("second").is_some_and(|p| !p.is_running("main")));
@@ -141,9 +140,7 @@ fn without_plugins_a_pod_says_so_and_host_network_pods_run() {
     instance.write("bridged.yaml", &web("bridged", None));
     instance.write("direct.yaml", &crate::support::sleeper("direct"));
     instance.ready("direct");
-    instance.until("the plugins are named as missing", |i| {
-        i.ok(&["describe", "pod", "bridged"]).contains("plugin").then_some(())
-    });
+    instance.until("the plugins are named as missing", |i| i.describes("bridged", "plugin").then_some(()));
     assert!(instance.pod("bridged").is_some_and(|p| !p.is_running("main")));
 }
 
@@ -158,9 +155,7 @@ fn a_pod_whose_network_fails_does_not_hold_up_others() {
     instance.write("bridged.yaml", &web("bridged", None));
     instance.write("direct.yaml", &crate::support::sleeper("direct"));
     instance.within(seconds(20), "the other pod runs", |i| i.pod("direct").filter(PodView::is_ready));
-    instance.until("the failure is told", |i| {
-        i.ok(&["describe", "pod", "bridged"]).contains("nobody").then_some(())
-    });
+    instance.until("the failure is told", |i| i.describes("bridged", "nobody").then_some(()));
     fs::remove_file(conf.join("10-broken.conflist")).expect("there");
     instance.ready("bridged");
 }

@@ -23,7 +23,8 @@ fn mounts_and_files(instance: &Instance, left: &mut Vec<String>) {
     for mount in host::mounts_under(instance.root()) {
         left.push(format!("mount {}", mount.display()));
     }
-    for dir in ["var/lib/podling/pods", "run/podling/sandboxes", "var/log/pods", "var/log/containers"] {
+    // Logs of pods that are gone stay for a while; the links by container do not.
+    for dir in ["var/lib/podling/pods", "run/podling/sandboxes", "var/log/containers"] {
         for entry in fs::read_dir(instance.root().join(dir)).into_iter().flatten().flatten() {
             left.push(format!("file {}", entry.path().display()));
         }

@@ -322,8 +322,10 @@ impl Instance {
 
     /// Fetches a page from inside the instance's network namespace.
     pub fn http(&self, url: &str) -> Result<String, String> {
-        let mut wget = self.net.command(busybox());
-        let out = wget.args(["wget", "-q", "-T", "3", "-O", "-", url]).output().expect("busybox runs");
+        // A time limit from outside: Debian 12's static busybox crashes on wget's own (-T).
+        let mut wget = self.net.command("timeout");
+        wget.arg("3").arg(busybox()).args(["wget", "-q", "-O", "-", url]);
+        let out = wget.output().expect("busybox runs");
         match out.status.success() {
             true => Ok(String::from_utf8_lossy(&out.stdout).into_owned()),
             false => Err(String::from_utf8_lossy(&out.stderr).into_owned()),
@@ -378,6 +380,11 @@ impl Instance {
         self.until(&format!("pod {name} is gone"), |i| i.pod(name).is_none().then_some(()));
     }
 
+    /// Whether `podling describe pod` contains a text; a pod that is not known yet says nothing.
+    pub fn describes(&self, pod: &str, text: &str) -> bool {
+        String::from_utf8_lossy(&self.podling(&["describe", "pod", pod]).stdout).contains(text)
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -390,10 +397,10 @@ impl Instance {
     fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Files a user would see named as problems in `get`, `describe` or the log: all of it as one text.
+    /// Whether the daemon's log contains a text.
     pub fn says(&self, text: &str) -> bool {
         self.log().contains(text)
     }

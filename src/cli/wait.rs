@@ -13,6 +13,7 @@ use super::args::{Wait, pod_name};
 use super::client::{Client, Stream};
 use super::error::CliError;
 use crate::manifest::{self, ReadOptions};
+use crate::pod::board::APPLIED;
 use crate::server::query::{Query, encode};
 use crate::server::wire::{NodeStatus, PodDetails, WatchEvent};
 
@@ -191,6 +192,10 @@ impl<'a> Waiter<'a> {
         let Some(running) = annotations.and_then(|a| a.get("kubernetes.io/config.hash")) else {
             return false;
         };
+        let status = pod.status.clone().unwrap_or_default();
+        if status.conditions.iter().flatten().any(|c| c.type_ == APPLIED && c.status != "True") {
+            return false;
+        }
         match &self.wanted {
             Wanted::Hash(hash) => hash == running,
             Wanted::Own => {

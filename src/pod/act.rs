@@ -147,7 +147,11 @@ impl Worker {
             }
             self.save_status();
         }
-        if let Err(e) = self.ctx.runtime.start(&created.id).await {
+        let begun = match created.refused {
+            Some(refused) => Err(refused),
+            None => self.ctx.runtime.start(&created.id).await,
+        };
+        if let Err(e) = begun {
             self.start_failed(name, &created.id, &e);
             self.ctx.runtime.discard(&created.id);
             return true;
@@ -158,6 +162,9 @@ impl Worker {
                 "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
                 created.image
             );
+            if restarts == 0 {
+                tracing::warn!(pod = %self.key, container = %name, "StaleImage: {text}");
+            }
             self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
         }
         true
@@ -265,8 +272,8 @@ fn pause_pid(seen: &Seen) -> Option<u32> {
     })
 }
 
-/// A message without the ids in it, which differ at each try.
+/// A message without the ids in it, whole or cut to the twelve digits that people read: they differ at each try.
 fn without_ids(message: &str) -> String {
-    let is_id = |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id = |word: &&str| word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit());
     message.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !is_id(w)).collect::<Vec<_>>().join(" ")
 }

@@ -88,7 +88,7 @@ impl Daemon {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             root = %settings.paths.root.display(),
-            manifests = ?settings.manifest_dirs,
+            manifests = %node::names(&settings.manifest_dirs),
             "podling starts"
         );
         let store = Arc::new(Store::open(settings.paths.state())?);
@@ -342,6 +342,9 @@ impl Daemon {
                 problems = report.problems.len(),
                 "state: source"
             );
+            for problem in &report.problems {
+                tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
+            }
         }
     }
 }

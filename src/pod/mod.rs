@@ -11,6 +11,7 @@ pub mod board;
 mod cleanup;
 mod context;
 pub mod daemon;
+mod findings;
 mod housekeeping;
 mod look;
 mod manager;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::board::{EventType, PodView};
 use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
-use super::status::{Facts, Waiting, status};
+use super::status::{Ending, Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
 use crate::runtime::spec::qos::qos_class;
@@ -44,6 +44,8 @@ pub struct Desired {
     pub stopped: bool,
     /// How often `podling restart` was said.
     pub restarts: u64,
+    /// Why its manifest file, as it is now, is not what runs.
+    pub trouble: Option<Waiting>,
 }
 
 /// A worker's mailbox.
@@ -439,6 +441,16 @@ impl Worker {
     }
 
     fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {
+        // What was said meanwhile counts: nobody should see a pod ready that is about to be stopped.
+        let (trouble, ordered) = self.mail.borrow().desired.as_ref().map_or((None, None), |d| {
+            let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
+            let ending = match (d.stopped, restart) {
+                (true, _) => Some(Ending::Stop),
+                (false, true) => Some(Ending::Restart),
+                (false, false) => None,
+            };
+            (d.trouble.clone(), ending)
+        });
         let Some(current) = &mut self.current else { return };
         let Some(spec) = &current.manifest.pod.spec else { return };
         let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
@@ -451,9 +463,12 @@ impl Worker {
             sandbox: seen.sandbox,
             plan,
             waiting: &waiting,
+            hashes: &current.manifest.hashes.containers,
             pending_update: self.pending_update.as_ref(),
+            trouble: trouble.as_ref(),
             stopped: current.spec.stopped && plan.quiet,
             terminating: goal == Goal::Stop,
+            ending: ordered,
             host_ip: host_ip.as_deref(),
             qos_class: &qos_class(spec).to_string(),
             now: Timestamp::now(),

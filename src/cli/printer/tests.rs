@@ -176,3 +176,12 @@ fn a_pod_without_any_status_is_still_a_row() {
     let row = row(&Pod::default(), now());
     assert_eq!(row.cells(false, false), ["", "0/0", "Unknown", "0", "<unknown>"]);
 }
+
+#[test]
+fn a_pod_stopped_by_order_says_so_however_its_containers_ended() {
+    let status = json!({
+        "phase": "Running", "reason": "Stopped",
+        "containerStatuses": [container("app", false, ended(137, "Error"))],
+    });
+    assert_eq!(row(&pod(spec(&[], &["app"]), status), now()).status, "Stopped");
+}

@@ -120,7 +120,13 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
-        let created = match self.ctx.runtime.create(&order).await {
+        // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
+        // and discarded by the next look.
+        let created = tokio::select! {
+            created = self.ctx.runtime.create(&order) => created,
+            () = self.unwanted(&uid) => return false,
+        };
+        let created = match created {
             Ok(created) => created,
             Err(e) => {
                 self.hold_error(name, &e);
@@ -225,7 +231,12 @@ impl Worker {
             let text = format!("stopping container {name} ({why})");
             self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
         } else if stopping.sent >= StopStep::Kill {
-            let text = format!("container {name} did not stop in time: {:?}", stopping.sent);
+            let how = match stopping.sent {
+                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
+                _ => "its grace is over: sending SIGKILL",
+            };
+            tracing::warn!(pod = %self.key, container = %name, "{how}");
+            let text = format!("container {name}: {how}");
             self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
         }
         if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
@@ -253,7 +264,10 @@ impl Worker {
             _ => first,
         };
         if before.is_none() {
-            tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message);
+            match name {
+                "" => tracing::warn!(pod = %self.key, "{}: {}", why.reason, why.message),
+                name => tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message),
+            }
             self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &why.message);
         }
         self.held.insert(name.to_owned(), Held { until: clock::now() + delay, delay, why });

@@ -43,7 +43,11 @@ async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
         Err(e) => errors.push(e.to_string()),
     }
     for id in ctx.runtime.sandboxes_of(uid) {
-        errors.extend(ctx.runtime.drop_sandbox(&id).await.err());
+        // What is left of its network has a record of its own, which housekeeping works off.
+        if let Err(e) = ctx.runtime.drop_sandbox(&id).await {
+            tracing::warn!(pod = %pod.key, %uid, "cannot take the sandbox down, trying again later: {e}");
+            errors.extend(ctx.runtime.sandboxes_of(uid).contains(&id).then_some(e));
+        }
     }
     match ctx.store.pod_dir(uid) {
         Ok(dir) => errors.extend(remove_files(dir).await),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::board::{Board, Control, EventType};
@@ -13,6 +13,7 @@ use super::context::{Context, Routes};
 use super::node;
 use super::orphans::Orphans;
 use super::signals::{self, Signal};
+use super::status;
 use super::sync_loop::{Inputs, SyncLoop};
 use crate::runtime::Runtime;
 use crate::runtime::access::RuntimeSlot;
@@ -103,13 +104,16 @@ impl Daemon {
             paths: settings.paths.clone(),
         };
         let shutdown = CancellationToken::new();
-        let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let settings = watch::channel(Arc::new(settings)).0;
         let (records, problems) = store.load();
         for problem in problems {
             tracing::error!("{}", problem.message);
             board.event(EventType::Warning, "DamagedState", None, problem.message);
         }
+        for record in &records {
+            board.publish(status::from_record(record));
+        }
+        let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let mut daemon = Self { settings, board, signals, shutdown };
         notify::ready("waiting for containerd");
         let stick = records.iter().any(|r| r.status.sandbox.is_some());
@@ -227,10 +231,21 @@ impl Daemon {
         let (reload_tx, mut reload) = mpsc::channel(1);
         let settings = self.settings.borrow().clone();
         pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
-        let images = tokio::spawn(node::keep_images(runtime.clone(), settings.clone(), self.board.clone()));
-        let source = FileSource::spawn(source_options(&settings), seed, sources_tx);
+        let arrived = Arc::new(Notify::new());
+        let images =
+            node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
+        let images = tokio::spawn(images);
+        let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
         let sync_loop = SyncLoop::new(context, records, orphans);
-        let inputs = Inputs { sources, wakes, control, done, reload: reload_tx };
+        let inputs = Inputs {
+            sources,
+            wakes,
+            control,
+            done,
+            reload: reload_tx,
+            files: source.clone(),
+            images: arrived,
+        };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
         let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
@@ -243,12 +258,7 @@ impl Daemon {
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
                 _ = watchdog.tick() => notify::watchdog(),
-                _ = line.tick() => {
-                    notify::status(&self.summary());
-                    if let Err(e) = store.save_source(&source.dir_identities()) {
-                        tracing::warn!("{e}");
-                    }
-                }
+                _ = line.tick() => notify::status(&self.summary()),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;
@@ -257,6 +267,9 @@ impl Daemon {
         }
         images.abort();
         sync_loop.abort();
+        if let Err(e) = store.save_source(&source.dir_identities()) {
+            tracing::warn!("{e}");
+        }
         tracing::info!("podling ends; {}", self.farewell());
     }
 

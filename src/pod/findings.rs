@@ -1,6 +1,7 @@
 //! What is wrong with manifests, said once: in the log, as events, and to the pods that run on in spite of it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::board::{Board, EventType};
 use super::status::Waiting;
@@ -8,17 +9,29 @@ use crate::manifest::{Diagnostic, PodKey, PodManifest};
 use crate::source::SourceProblem;
 
 /// Says what is new among the problems of a source, and what is over. A problem that stays is not said again.
-pub(super) fn announce(board: &Board, before: &[SourceProblem], now: &[SourceProblem]) {
+/// `file_of` tells the manifest file of a pod.
+pub(super) fn announce(
+    board: &Board,
+    before: &[SourceProblem],
+    now: &[SourceProblem],
+    file_of: impl Fn(&PodKey) -> Option<PathBuf>,
+) {
     for problem in now.iter().filter(|p| !before.iter().any(|old| same(old, p))) {
         let text = line(problem);
-        tracing::warn!(reason = problem.reason, "{text}");
+        // A backup beside the manifests is worth a line, not a worry.
+        let weight = if problem.reason == "Ignored" { EventType::Normal } else { EventType::Warning };
+        match weight {
+            EventType::Normal => tracing::info!(reason = problem.reason, "{text}"),
+            EventType::Warning => tracing::warn!(reason = problem.reason, "{text}"),
+        }
         // A directory's trouble concerns the node; telling each of its hundred pods would bury the rest.
-        match problem.keeps.as_slice() {
-            [] => board.event(EventType::Warning, problem.reason, None, text),
-            _ if problem.reason == "Frozen" => board.event(EventType::Warning, problem.reason, None, text),
-            keys => keys
-                .iter()
-                .for_each(|key| board.event(EventType::Warning, problem.reason, Some(key), text.as_str())),
+        let own = |key: &&PodKey| file_of(key).is_some_and(|file| file == problem.path);
+        let concerned: Vec<_> = problem.keeps.iter().filter(own).collect();
+        for key in &concerned {
+            board.event(weight, problem.reason, Some(key), text.as_str());
+        }
+        if concerned.is_empty() {
+            board.event(weight, problem.reason, None, text);
         }
     }
     // A file may have another problem in place of the one that went; then that is what there is to say.
@@ -96,11 +109,11 @@ mod tests {
     fn a_problem_that_stays_is_said_once() {
         let board = Board::default();
         let first = [problem("/p/a.yaml", "/p/a.yaml:1:1: no", &[])];
-        announce(&board, &[], &first);
-        announce(&board, &first, &first);
+        announce(&board, &[], &first, |_| None);
+        announce(&board, &first, &first, |_| None);
         assert_eq!(told(&board), [(None, "/p/a.yaml:1:1: no".into(), 1)]);
         let second = [problem("/p/a.yaml", "/p/a.yaml:2:1: no", &[])];
-        announce(&board, &first, &second);
+        announce(&board, &first, &second, |_| None);
         assert_eq!(told(&board).len(), 2);
     }
 
@@ -108,13 +121,20 @@ mod tests {
     fn a_problem_is_told_to_the_pods_that_run_on_in_spite_of_it() {
         let board = Board::default();
         let now = [problem("/p/a.yaml", "no", &["web", "db"])];
-        announce(&board, &[], &now);
+        announce(&board, &[], &now, |_| Some("/p/a.yaml".into()));
         let text = "/p/a.yaml: no".to_owned();
         assert_eq!(
             told(&board),
             [(Some("web".into()), text.clone(), 1), (Some("db".into()), text.clone(), 1)]
         );
         assert_eq!(troubles(&now)[&PodKey::new("default", "db")].message, text);
+    }
+
+    #[test]
+    fn the_trouble_of_a_directory_is_an_event_of_the_node() {
+        let board = Board::default();
+        announce(&board, &[], &[problem("/p", "gone", &["web", "db"])], |_| Some("/p/a.yaml".into()));
+        assert_eq!(told(&board), [(None, "/p: gone".into(), 1)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::board::{Board, EventType};
 use crate::image::preload;
@@ -82,13 +82,16 @@ fn address() -> Option<String> {
 
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still
 /// grows is left until it has been the same for one look; one that failed is tried again when it changes.
-pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board) {
+///
+/// `arrived` is told after each import, for the pods that wait for one.
+pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board, arrived: Arc<Notify>) {
     let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
     let (mut before, mut imported) = (contents(&dir), None);
     loop {
         if imported.as_ref() != Some(&before) {
-            import(&runtime, &dir, &state, &board).await;
-            imported = Some(before.clone());
+            let done = import(&runtime, &dir, &state, &board).await;
+            arrived.notify_one();
+            imported = done.then(|| before.clone());
         }
         let mut now = contents(&dir);
         loop {
@@ -103,7 +106,8 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
     }
 }
 
-async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) {
+/// Imports what is new; false when something failed that may go well the next time.
+async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) -> bool {
     let report = preload(dir, state, runtime.containerd()).await;
     if !report.imported.is_empty() {
         let text = format!("imported {}", report.imported.join(", "));
@@ -114,6 +118,7 @@ async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) {
         tracing::error!("{e}");
         board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
     }
+    !report.failed.iter().any(|e| e.class().is_transient())
 }
 
 /// Names, sizes and times of what is in a directory.

@@ -1,6 +1,7 @@
 //! A pod's status, as kubectl shows it, from its record and what is seen: pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -9,9 +10,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::board::APPLIED;
-use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState};
-use crate::store::{ContainerHistory, Exit, StatusRecord};
+use crate::manifest::PodManifest;
+use crate::pod::board::{APPLIED, PodView};
+use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState, State};
+use crate::runtime::spec::qos::qos_class;
+use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
 
 /// Why something of a pod waits: a CamelCase reason and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +197,8 @@ fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<W
         "ContainerCreating"
     };
     Some(match facts.waiting.get("") {
-        Some(w) => Waiting { reason: word.into(), message: w.message.clone() },
+        // What the pod waits for says more than that its containers wait for the pod.
+        Some(w) => w.clone(),
         None => Waiting { reason: word.into(), message: String::new() },
     })
 }
@@ -336,6 +340,56 @@ fn condition(
         message: message.filter(|m| !m.is_empty()),
         ..PodCondition::default()
     }
+}
+
+/// A pod as its record remembers it, shown until its worker has looked: containers that were running are
+/// shown running.
+pub fn from_record(record: &PodRecord) -> PodView {
+    let manifest = Arc::new(record.spec.manifest.clone());
+    let instances: Vec<_> =
+        record.status.containers.iter().filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
+    let (plan, waiting) = (Plan::default(), BTreeMap::new());
+    let empty = PodSpec::default();
+    let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
+    let facts = Facts {
+        spec,
+        record: &record.status,
+        instances: &instances,
+        sandbox: if record.status.sandbox.is_some() { SandboxState::Ready } else { SandboxState::Absent },
+        plan: &plan,
+        waiting: &waiting,
+        hashes: &manifest.hashes.containers,
+        pending_update: None,
+        trouble: None,
+        stopped: record.spec.stopped,
+        terminating: record.spec.removing,
+        ending: None,
+        host_ip: None,
+        qos_class: &qos_class(spec).to_string(),
+        now: Timestamp::now(),
+    };
+    let status = status(&facts, &mut record.status.conditions.clone());
+    PodView {
+        uid: record.spec.uid.clone(),
+        seen: record.spec.seen,
+        source: super::manager::source_name(&record.spec.source),
+        deleting: record.spec.removing.then(Timestamp::now),
+        status,
+        manifest,
+    }
+}
+
+fn remembered(manifest: &PodManifest, name: &str, history: &ContainerHistory) -> Option<Instance> {
+    let init =
+        manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|c| c.name == name);
+    history.believed_running().then(|| Instance {
+        id: history.container_id.clone().unwrap_or_default(),
+        name: name.to_owned(),
+        kind: if init { Kind::Init } else { Kind::Regular },
+        hash: history.hash.clone(),
+        sandbox: String::new(),
+        state: State::Running,
+    })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::context::Context;
@@ -17,7 +17,7 @@ use super::orphans::Orphans;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::containerd::Wake;
-use crate::source::{Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
+use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
 
 /// How often leftovers are looked for.
@@ -35,6 +35,10 @@ pub struct Inputs {
     pub done: mpsc::UnboundedReceiver<PodKey>,
     /// Asks the daemon to read settings and manifests again.
     pub reload: mpsc::Sender<()>,
+    /// The file source, for what must be on disk before its pods are.
+    pub files: Arc<FileSource>,
+    /// Told when images arrived.
+    pub images: Arc<Notify>,
 }
 
 /// The loop's state.
@@ -101,16 +105,30 @@ impl SyncLoop {
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         let claims = self.ctx.claims.clone();
+        let images = inputs.images.clone();
         loop {
             tokio::select! {
-                Some(update) = inputs.sources.recv() => self.handle_source(update),
+                Some(update) = inputs.sources.recv() => {
+                    self.remember_directories(&inputs.files);
+                    self.handle_source(update);
+                }
                 Some(wake) = inputs.wakes.recv() => self.handle_wake(&wake),
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
                 () = claims.released() => self.retry_all(),
+                () = images.notified() => self.retry_all(),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
+        }
+    }
+
+    /// Which directories the pods are from: without it, after a crash, a directory that was emptied on
+    /// purpose could not be told from one that is not mounted.
+    fn remember_directories(&self, files: &FileSource) {
+        let saved = tokio::task::block_in_place(|| self.ctx.store.save_source(&files.dir_identities()));
+        if let Err(e) = saved {
+            tracing::warn!("{e}");
         }
     }
 
@@ -125,7 +143,8 @@ impl SyncLoop {
             }
         }
         let now = self.reported.get(source).map_or(&[][..], Vec::as_slice);
-        findings::announce(&self.ctx.board, &before, now);
+        let file_of = |key: &PodKey| Some(self.manager.get(key)?.manifest.origin.file.clone());
+        findings::announce(&self.ctx.board, &before, now, file_of);
         for key in self.manager.set_troubles(source, findings::troubles(now)) {
             self.tell(&key);
         }
@@ -168,8 +187,8 @@ impl SyncLoop {
 
     fn handle_pod_removes(&mut self, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
-            tracing::info!(pod = %manifest.key, "manifest removed: stopping the pod");
-            self.manager.remove(&manifest.key);
+            let uid = self.manager.remove(&manifest.key).map(|d| d.uid).unwrap_or_default();
+            tracing::info!(pod = %manifest.key, %uid, "manifest removed: stopping the pod");
             self.tell(&manifest.key);
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::board::{EventType, PodView};
 use super::context::Context;
@@ -146,12 +147,14 @@ impl Worker {
     pub async fn run(mut self) {
         let mut retries = 0;
         loop {
-            let Mail { desired, retries: said, .. } = self.mail.borrow_and_update().clone();
+            let said = self.mail.borrow_and_update().retries;
             if retries != said {
                 retries = said;
-                self.held.clear();
+                // Tried now, but remembered: what fails for the same reason again was said already.
+                self.held.values_mut().for_each(|h| h.until = clock::now());
             }
-            match self.reconcile(desired.as_ref()).await {
+            let span = self.span();
+            match self.reconcile().instrument(span).await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -166,8 +169,18 @@ impl Worker {
         let _ = self.ctx.done.send(self.key);
     }
 
-    async fn reconcile(&mut self, desired: Option<&Desired>) -> Next {
+    /// Puts pod and uid on each line that is logged on the way. Of the highest level, so that the fields are
+    /// there however little is logged.
+    fn span(&self) -> tracing::Span {
+        let wanted = || self.mail.borrow().desired.as_ref().map(|d| d.uid.clone());
+        let uid = self.current.as_ref().map(|c| c.spec.uid.clone()).or_else(wanted).unwrap_or_default();
+        tracing::error_span!("pod", pod = %self.key, uid)
+    }
+
+    async fn reconcile(&mut self) -> Next {
         for _ in 0..MAX_PASSES {
+            let desired = self.mail.borrow().desired.clone();
+            let desired = desired.as_ref();
             if self.current.is_none() {
                 let Some(desired) = desired else { return Next::Gone };
                 if let Err(e) = self.accept_new(desired) {
@@ -415,6 +428,17 @@ impl Worker {
         }
         if self.mail.borrow().desired.is_none() {
             self.ctx.board.forget(&self.key);
+        }
+    }
+
+    /// Returns when the pod with this uid is to stop.
+    pub(super) async fn unwanted(&self, uid: &str) {
+        // A receiver of its own, so that the news is still news to the worker's loop.
+        let mut mail = self.mail.clone();
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        if mail.wait_for(gone).await.is_err() {
+            // Nobody can say any more: podling is ending.
+            std::future::pending::<()>().await;
         }
     }
 

@@ -76,6 +76,7 @@ impl Runtime {
     pub async fn new(ctd: Containerd, settings: &Settings) -> Result<Self, NodeError> {
         let paths = settings.paths.clone();
         ctd.ensure_namespace().await?;
+        ctd.end_stale_leases().await?;
         let helpers = install_helpers(&paths)?;
         ctd.set_exec_dir(empty_exec_dir(&paths)?);
         let network = Network::new(NetworkOptions {

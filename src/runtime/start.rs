@@ -273,7 +273,9 @@ impl Runtime {
     async fn look_up_user(&self, asked: &UserSpec, image: &Image) -> Result<ResolvedUser, StartError> {
         let failed = |e: String| StartError::new("CreateContainerError", e);
         let view = format!("users-{}", new_id());
-        let ctd = &self.inner.ctd;
+        // No container names the view, so only a lease keeps it from being collected while it is read.
+        let lease = self.inner.ctd.lease("view").await.map_err(|e| failed(e.to_string()))?;
+        let ctd = lease.client();
         let mounts = ctd.view_rootfs(&view, &image.chain_id).await.map_err(|e| failed(e.to_string()))?;
         let mounts: Vec<_> = mounts
             .into_iter()
@@ -285,11 +287,12 @@ impl Runtime {
         })
         .await;
         let removed = ctd.remove_snapshot(&view).await;
+        let released = lease.release().await;
         let user = answer
             .map_err(|e| failed(e.to_string()))?
             .map_err(|e| failed(e.to_string()))?
             .map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        removed.map_err(|e| failed(e.to_string()))?;
+        removed.and(released).map_err(|e| failed(e.to_string()))?;
         Ok(user)
     }
 

@@ -86,12 +86,17 @@ impl Worker {
         let Some(current) = &mut self.current else { return false };
         let Some(sandbox) = current.status.sandbox.take() else { return false };
         let has_ports = super::admission::has_host_ports(&current.manifest);
+        let uid = current.spec.uid.clone();
         self.save_status();
         let runtime = self.ctx.runtime.clone();
         let key = self.key.clone();
+        // What made the sandbox fail is often what keeps it from being taken down, and was said.
+        let said = self.held.get("").map(|h| without_ids(&h.why.message));
         let drop = async move {
-            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %key, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
+            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await
+                && said != Some(without_ids(&e))
+            {
+                tracing::warn!(pod = %key, %uid, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
             }
         };
         // A successor may start before the old network is gone, except when old port rules would catch its

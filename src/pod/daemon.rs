@@ -133,7 +133,7 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let mut pause = PATIENCE.0;
+        let (mut pause, mut said) = (PATIENCE.0, None);
         loop {
             let why = match self.try_containerd(stick).await {
                 Ok(reached) => {
@@ -142,7 +142,11 @@ impl Daemon {
                 }
                 Err(why) => why,
             };
-            tracing::warn!("containerd is not available, trying again: {why}");
+            if said.as_ref() != Some(&why) {
+                tracing::warn!("containerd is not available, it is tried until it is: {why}");
+                self.board.event(EventType::Warning, "ContainerdUnavailable", None, why.as_str());
+                said = Some(why.clone());
+            }
             self.board.node("ContainerdUnavailable", Some(why));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -184,7 +188,12 @@ impl Daemon {
             }
             Err(e) => {
                 handle.stop().await;
-                Err(e)
+                // A containerd that cannot write its database answers, but has no services.
+                let state = settings.paths.state();
+                Err(match node::probe_disk(&state) {
+                    Ok(()) => e,
+                    Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
+                })
             }
         }
     }

@@ -6,10 +6,11 @@
 //! that is due and goes on listening.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -20,7 +21,7 @@ use super::status::{Ending, Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
 use crate::runtime::spec::qos::qos_class;
-use crate::store::{PodSpecRecord, StatusRecord, VERSION};
+use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 
 /// Looks at the pod at least this often, whatever happens.
@@ -97,6 +98,8 @@ pub struct Worker {
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
     pub(super) pending_update: Option<Waiting>,
+    /// Why the pod's state could not be saved the last time it was tried.
+    unsaved: Mutex<Option<String>>,
 }
 
 /// What a reconcile asks for next.
@@ -140,6 +143,7 @@ impl Worker {
             held: BTreeMap::new(),
             vanished: BTreeMap::new(),
             pending_update: None,
+            unsaved: Mutex::new(None),
         }
     }
 
@@ -184,7 +188,7 @@ impl Worker {
             if self.current.is_none() {
                 let Some(desired) = desired else { return Next::Gone };
                 if let Err(e) = self.accept_new(desired) {
-                    tracing::error!(pod = %self.key, "{e}");
+                    self.not_accepted(desired, e);
                     return Next::At(clock::now() + UNAVAILABLE * 10);
                 }
             }
@@ -239,7 +243,7 @@ impl Worker {
     }
 
     /// Takes a pod on that this worker has nothing of.
-    fn accept_new(&mut self, desired: &Desired) -> Result<(), crate::store::StoreError> {
+    fn accept_new(&mut self, desired: &Desired) -> Result<(), StoreError> {
         let spec = PodSpecRecord {
             version: VERSION,
             uid: desired.uid.clone(),
@@ -253,6 +257,7 @@ impl Worker {
             StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
         self.ctx.store.save_spec(&spec)?;
         self.ctx.store.save_status(&spec.uid, &status)?;
+        self.note_saved(None);
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
         self.current = Some(Current {
             spec,
@@ -445,23 +450,48 @@ impl Worker {
     pub(super) fn save_spec(&self) {
         let Some(current) = &self.current else { return };
         let saved = tokio::task::block_in_place(|| self.ctx.store.save_spec(&current.spec));
-        if let Err(e) = saved {
-            self.complain(&e.to_string());
-        }
+        self.note_saved(saved.err());
     }
 
     pub(super) fn save_status(&self) {
         let Some(current) = &self.current else { return };
         let saved =
             tokio::task::block_in_place(|| self.ctx.store.save_status(&current.spec.uid, &current.status));
-        if let Err(e) = saved {
-            self.complain(&e.to_string());
-        }
+        self.note_saved(saved.err());
     }
 
-    fn complain(&self, text: &str) {
-        tracing::error!(pod = %self.key, "{text}");
-        self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text);
+    /// A full disk fails each of many saves; it is said once, and once when it is over.
+    fn note_saved(&self, error: Option<StoreError>) {
+        let error = error.map(|e| e.to_string());
+        let mut before = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&error, before.as_ref()) {
+            (Some(text), None) => {
+                tracing::error!(pod = %self.key, "{text}");
+                self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text.as_str());
+            }
+            (None, Some(_)) => tracing::info!(pod = %self.key, "the pod's state is saved again"),
+            _ => {}
+        }
+        *before = error;
+    }
+
+    /// A pod that cannot be written down is not started: after a crash nobody would know of it.
+    fn not_accepted(&self, desired: &Desired, e: StoreError) {
+        let status = PodStatus {
+            phase: Some("Pending".into()),
+            reason: Some("StateNotSaved".into()),
+            message: Some(e.to_string()),
+            ..PodStatus::default()
+        };
+        self.note_saved(Some(e));
+        self.ctx.board.publish(PodView {
+            manifest: desired.manifest.clone(),
+            uid: desired.uid.clone(),
+            seen: desired.seen,
+            source: desired.source,
+            deleting: None,
+            status,
+        });
     }
 
     fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {

@@ -89,7 +89,9 @@ impl RuntimeAccess for RuntimeSlot {
     fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move {
             let names = image::import_path(self.get()?.containerd(), &archive).await;
-            names.map_err(|e| AccessError::Failed(e.to_string()))
+            let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
+            tracing::info!("imported {}", names.join(", "));
+            Ok(names)
         })
     }
 

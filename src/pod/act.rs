@@ -204,6 +204,8 @@ impl Worker {
         if e.unavailable {
             return self.hold_error(name, e);
         }
+        // What kept it from being tried before is over.
+        self.held.remove(name);
         let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
         let now = clock::now();
         if let Some(current) = &mut self.current

@@ -54,8 +54,7 @@ fn warnings_of_an_accepted_manifest_reach_the_log_and_the_events() {
 #[test]
 fn a_command_that_is_not_there_is_a_failed_run_and_told_in_few_words() {
     let instance = Instance::start();
-    let spec =
-        "restartPolicy: Never\ncontainers:\n- {name: main, image: 'test/shell:1', command: [nosuchcommand]}";
+    let spec = "hostNetwork: true\nrestartPolicy: Never\ncontainers:\n- {name: main, image: 'test/shell:1', command: [nosuchcommand]}";
     instance.write("web.yaml", &pod("web", spec));
     let failed = instance.phase("web", "Failed");
     assert_eq!(failed.exit("main"), Some((128, "StartError".to_owned())));

@@ -167,7 +167,7 @@ fn restarts_say_how_long_ago_the_last_one_was() {
     assert_eq!(row.restarts, "3 (5m ago)");
     assert_eq!(
         row.cells(true, true),
-        ["default", "web", "2/2", "Running", "3 (5m ago)", "5m", "10.0.0.7", "<none>"]
+        ["default", "web", "2/2", "Running", "3 (5m ago)", "5m", "10.0.0.7", "<none>", "<none>", "<none>"]
     );
 }
 

@@ -133,9 +133,17 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let (mut pause, mut said) = (PATIENCE.0, None);
+        let (mut pause, mut said, mut disk_full) = (PATIENCE.0, None, false);
         loop {
-            let why = match self.try_containerd(stick).await {
+            // Starting a containerd again and again on a full disk only fills the log.
+            if disk_full && node::probe_disk(&self.settings.borrow().paths.state()).is_err() {
+                pause = PATIENCE.1;
+                match self.pause(pause).await {
+                    true => continue,
+                    false => return None,
+                }
+            }
+            let why = match self.try_containerd(stick, &mut disk_full).await {
                 Ok(reached) => {
                     self.board.node("ContainerdUnavailable", None);
                     return Some(reached);
@@ -148,19 +156,31 @@ impl Daemon {
                 said = Some(why.clone());
             }
             self.board.node("ContainerdUnavailable", Some(why));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                signal = self.signals.recv() => match signal {
-                    Some(Signal::Stop) | None => return None,
-                    Some(Signal::Reload) => drop(self.read_settings()),
-                    Some(Signal::Dump) => self.dump(),
-                },
+            if !self.pause(pause).await {
+                return None;
             }
             pause = (pause * 2).min(PATIENCE.1);
         }
     }
 
-    async fn try_containerd(&self, stick: bool) -> Result<(ContainerdHandle, Runtime), String> {
+    /// Waits, and hears signals meanwhile; false when one says to end.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = self.signals.recv() => match signal {
+                Some(Signal::Stop) | None => return false,
+                Some(Signal::Reload) => drop(self.read_settings()),
+                Some(Signal::Dump) => self.dump(),
+            },
+        }
+        true
+    }
+
+    async fn try_containerd(
+        &self,
+        stick: bool,
+        disk_full: &mut bool,
+    ) -> Result<(ContainerdHandle, Runtime), String> {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
@@ -190,7 +210,9 @@ impl Daemon {
                 handle.stop().await;
                 // A containerd that cannot write its database answers, but has no services.
                 let state = settings.paths.state();
-                Err(match node::probe_disk(&state) {
+                let probed = node::probe_disk(&state);
+                *disk_full = probed.is_err();
+                Err(match probed {
                     Ok(()) => e,
                     Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
                 })
@@ -310,6 +332,13 @@ impl Daemon {
         match fresh {
             Ok(fresh) => {
                 let fresh = Arc::new(fresh);
+                let waiting = self.settings.borrow().waiting_for_restart(&fresh);
+                if !waiting.is_empty() {
+                    tracing::warn!(
+                        "changed, but in force only after a restart of podling: {}",
+                        waiting.join(", ")
+                    );
+                }
                 self.settings.send_replace(fresh.clone());
                 tracing::info!("settings read again");
                 Some(fresh)

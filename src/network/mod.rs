@@ -24,6 +24,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, RwLock, Semaphore};
 
 use crate::manifest::PodKey;
+use crate::system::files::Durability;
 use crate::system::{clock, link};
 
 use cni::{Attachment, Client, CniError, NetworkList, RuntimeConfig, result_ips};
@@ -192,7 +193,7 @@ impl Network {
             runtime: RuntimeConfig { port_mappings: request.host_ports.clone(), ips: Vec::new() },
             result: None,
         };
-        self.records.store(request.sandbox_id, &record, true)?;
+        self.records.store(request.sandbox_id, &record, Durability::Synced)?;
         match self.add(request.sandbox_id, &mut record).await {
             Ok(result) => Ok(result),
             Err(error) => {
@@ -213,7 +214,7 @@ impl Network {
         let result = result.map_err(explain)?;
         let ips = result_ips(&result);
         record.result = Some(result);
-        self.records.store(sandbox, record, false)?;
+        self.records.store(sandbox, record, Durability::Lazy)?;
         let network = record.network.name.clone();
         if ips.is_empty() {
             return Err(NetworkError::NoAddress { network, pod: record.key.clone() });

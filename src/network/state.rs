@@ -1,17 +1,17 @@
 //! What the network keeps on disk: one file a sandbox, written before ADD and removed after DEL, so that
 //! whatever ADD did is undone even when podling or the machine died in between.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 use super::NetworkError;
 use super::cni::{NetworkList, RuntimeConfig};
 use crate::manifest::PodKey;
+use crate::system::files::{self, Durability};
 
 /// One sandbox's attachment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,10 +75,9 @@ impl Records {
         }
     }
 
-    /// Writes a record. With `durable` it is on the disk when this returns: needed before ADD, not after, since
-    /// DEL works without a result.
-    pub fn store(&self, sandbox: &str, record: &Record, durable: bool) -> Result<(), NetworkError> {
-        write_json(&self.file(sandbox), record, durable)
+    /// Writes a record: durably before ADD, not after, since DEL works without a result.
+    pub fn store(&self, sandbox: &str, record: &Record, sync: Durability) -> Result<(), NetworkError> {
+        write_json(&self.file(sandbox), record, sync)
     }
 
     /// Forgets a sandbox.
@@ -115,20 +114,10 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
 }
 
 /// Replaces a JSON file as a whole, making its directory when needed.
-pub fn write_json<T: Serialize>(file: &Path, value: &T, durable: bool) -> Result<(), NetworkError> {
+pub fn write_json<T: Serialize>(file: &Path, value: &T, sync: Durability) -> Result<(), NetworkError> {
     let write = || -> io::Result<()> {
-        let directory = file.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let mut temporary = NamedTempFile::new_in(directory)?;
-        temporary.write_all(&serde_json::to_vec_pretty(value)?)?;
-        if durable {
-            temporary.as_file().sync_all()?;
-        }
-        temporary.persist(file)?;
-        if durable {
-            File::open(directory)?.sync_all()?;
-        }
-        Ok(())
+        fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+        files::replace(file, &serde_json::to_vec_pretty(value)?, 0o600, sync)
     };
     write().map_err(|source| NetworkError::State { action: "write", path: file.to_owned(), source })
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Kind, Plan, StopStep, Stopping};
+use super::plan::{Action, Plan, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{StartError, StartOrder, TaskState, entry_hash, new_id};
+use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
 use crate::system::clock;
 

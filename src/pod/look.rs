@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Instance, Kind, SandboxState, State};
+use super::plan::{Instance, SandboxState, State};
 use super::worker::{Seen, Worker};
 use crate::runtime::containerd::RuntimeError;
-use crate::runtime::{Observed, TaskState};
+use crate::runtime::{Kind, Observed, TaskState};
 use crate::store::{ContainerHistory, Exit};
 use crate::system::clock::{self, Moment};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
 
 use super::status::Waiting;
 use super::worker::Desired;
@@ -94,6 +95,11 @@ impl PodManager {
             }
         }
         changed
+    }
+
+    /// What the pods that should run ask for.
+    pub fn specs(&self) -> impl Iterator<Item = &PodSpec> {
+        self.pods.values().filter(|d| !d.stopped).filter_map(|d| d.manifest.pod.spec.as_ref())
     }
 
     /// What is wanted of a pod.

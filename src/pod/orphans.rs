@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
-use super::plan::{Kind, StopStep};
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::{Observed, TaskState};
+use crate::runtime::{Kind, Observed, StopStep, TaskState};
 use crate::store::{ContainerHistory, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
 use crate::system::clock;
 

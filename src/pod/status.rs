@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::board::{APPLIED, PodView};
+use super::plan::{Instance, Outcome, Plan, SandboxState, State};
 use crate::manifest::PodManifest;
-use crate::pod::board::{APPLIED, PodView};
-use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState, State};
+use crate::runtime::Kind;
 use crate::runtime::spec::qos::qos_class;
 use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
 

@@ -152,6 +152,11 @@ impl SyncLoop {
 
     fn handle(&mut self, update: PodUpdate) {
         tracing::debug!(op = ?update.op, source = update.source, pods = update.pods.len(), "pod update");
+        self.apply(update);
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
+    }
+
+    fn apply(&mut self, update: PodUpdate) {
         match update.op {
             Op::Set => self.handle_pod_syncs(&update.pods),
             Op::Add => self.handle_pod_additions(update.source, &update.pods),
@@ -269,6 +274,7 @@ impl SyncLoop {
                 tokio::spawn(orphan.stop(self.ctx.clone()));
             }
         }
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
         tokio::spawn(super::housekeeping::sweep(self.ctx.clone()));
     }
 

@@ -57,7 +57,9 @@ impl Runtime {
         }
         groups
             .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
-            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))
+            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
+        self.apply_burstable_weight();
+        Ok(())
     }
 
     fn pin_namespaces(&self, manifest: &PodManifest, id: &str) -> Result<(), StartError> {

@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::Container;
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
 use super::sandbox::pod_spec;
 use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
-use super::{Labels, Runtime, logs, new_id};
+use super::{Kind, Labels, Runtime, logs, new_id};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
-use crate::pod::plan::Kind;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
@@ -56,7 +55,7 @@ pub struct StartOrder<'a> {
     pub uid: &'a str,
     /// Its sandbox.
     pub sandbox: &'a SandboxRecord,
-    /// Container name, or [`PAUSE`](crate::pod::plan::PAUSE).
+    /// Container name, or [`PAUSE`](super::PAUSE).
     pub name: &'a str,
     /// What it is.
     pub kind: Kind,

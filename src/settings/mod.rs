@@ -8,7 +8,6 @@ mod error;
 mod file;
 mod log;
 mod paths;
-mod suggest;
 mod tree;
 mod units;
 
@@ -20,8 +19,7 @@ use sha2::{Digest, Sha256};
 pub use error::{Finding, SettingsError};
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
-pub use suggest::nearest;
-pub use units::{parse_bytes, parse_duration};
+pub use units::parse_duration;
 
 /// What the command line says, before the config file is read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::source::DirIdentity;
+use crate::system::files;
 
 pub use atomic::write_atomic;
 pub use records::*;
@@ -144,7 +145,7 @@ impl Store {
         let (mut records, mut problems) = (Vec::new(), Vec::new());
         for uid in self.uids(&mut problems) {
             let Ok(dir) = self.pod_dir(&uid) else { continue };
-            atomic::sweep(&dir);
+            files::sweep(&dir);
             let path = dir.join(POD);
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
@@ -268,7 +269,7 @@ impl Store {
 
     /// Which directory each manifest directory was; empty when that is not known.
     pub fn load_source(&self) -> (BTreeMap<PathBuf, DirIdentity>, Option<StoreProblem>) {
-        atomic::sweep(&self.dir);
+        files::sweep(&self.dir);
         let path = self.dir.join(SOURCE);
         match read_versioned::<SourceRecord>(&path, VERSION) {
             Ok(record) => (record.map(|r| r.dirs).unwrap_or_default(), None),

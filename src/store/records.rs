@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::PodManifest;
-use crate::pod::backoff::Backoff;
 use crate::source::DirIdentity;
 use crate::system::clock::Moment;
 
@@ -165,4 +164,15 @@ pub struct Exit {
     /// Length of the run.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
+}
+
+/// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backoff {
+    /// The wait that follows the latest exit.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub delay: Duration,
+    /// When that wait is over.
+    pub until: Moment,
 }

@@ -8,7 +8,6 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::manifest::{PodKey, PodManifest};
-use crate::pod::backoff::Backoff;
 use crate::system::clock::Moment;
 
 const UID: &str = "0b6e9f2c-1d2e-4f3a-8b4c-5d6e7f8a9b0c";

@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::{Notify, watch};
 
-use super::board::{Board, EventType};
 use crate::image::preload;
+use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
 use crate::settings::{ContainerdChoice, Settings};

@@ -1,5 +1,12 @@
 //! The daemon: puts the parts together, in an order in which each may fail and be tried again, and waits for
 //! the signal to end. Ending it ends no pod.
+//!
+//! It alone knows all rooms at once: it hands the runtime to the server (`access`), the node's address and
+//! images to the pods (`node`), and signals to whom they concern. It decides nothing about a pod.
+
+mod access;
+mod node;
+mod signals;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,18 +15,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::board::{Board, Control, EventType};
-use super::context::{Context, Routes};
-use super::node;
-use super::orphans::Orphans;
-use super::signals::{self, Signal};
-use super::status;
-use super::sync_loop::{Inputs, SyncLoop};
+use self::access::RuntimeSlot;
+use self::signals::Signal;
+use crate::manifest::{PodKey, ReadOptions};
+use crate::pod::board::{Board, Control, EventType};
+use crate::pod::context::{Context, Routes};
+use crate::pod::orphans::Orphans;
+use crate::pod::status;
+use crate::pod::sync_loop::{Inputs, SyncLoop};
 use crate::runtime::Runtime;
-use crate::runtime::access::RuntimeSlot;
 use crate::runtime::containerd::{Containerd, ContainerdHandle, pleg, resolve};
 use crate::server::{self, Backend};
-use crate::settings::{LogOptions, Settings};
+use crate::settings::Settings;
 use crate::source::{FileSource, FileSourceOptions, Seed};
 use crate::store::{PodRecord, Store};
 use crate::system::{notify, raw};
@@ -49,7 +56,7 @@ enum DaemonError {
 }
 
 /// Runs until TERM or INT. Exit code 1 when it cannot start.
-pub fn run(settings: Settings, _log: LogOptions) -> ExitCode {
+pub fn run(settings: Settings) -> ExitCode {
     raw::use_one_malloc_arena();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -239,24 +246,8 @@ impl Daemon {
             }
         }
         let (done_tx, done) = mpsc::unbounded_channel();
-        let context = Context {
-            runtime: runtime.clone(),
-            store: store.clone(),
-            board: self.board.clone(),
-            settings: self.settings.subscribe(),
-            claims: Default::default(),
-            routes: Routes::default(),
-            done: done_tx,
-            host_ip: node::watch_address(),
-        };
-        let seed = Seed {
-            pods: records
-                .iter()
-                .filter(|r| !r.spec.removing)
-                .map(|r| Arc::new(r.spec.manifest.clone()))
-                .collect(),
-            dirs: known_dirs(&store),
-        };
+        let context = self.context(&runtime, &store, done_tx);
+        let seed = seed(&records, &store);
         let (sources_tx, sources) = mpsc::channel(16);
         let (wakes_tx, wakes) = mpsc::channel(256);
         let (reload_tx, mut reload) = mpsc::channel(1);
@@ -302,6 +293,19 @@ impl Daemon {
             tracing::warn!("{e}");
         }
         tracing::info!("podling ends; {}", self.farewell());
+    }
+
+    fn context(&self, runtime: &Runtime, store: &Arc<Store>, done: mpsc::UnboundedSender<PodKey>) -> Context {
+        Context {
+            runtime: runtime.clone(),
+            store: store.clone(),
+            board: self.board.clone(),
+            settings: self.settings.subscribe(),
+            claims: Default::default(),
+            routes: Routes::default(),
+            done,
+            host_ip: node::watch_address(),
+        }
     }
 
     async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
@@ -403,7 +407,7 @@ impl Daemon {
 fn source_options(settings: &Settings) -> FileSourceOptions {
     FileSourceOptions {
         dirs: settings.manifest_dirs.clone(),
-        read: crate::manifest::ReadOptions {
+        read: ReadOptions {
             strict: settings.strict,
             name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
             node_name: settings.node_name.clone(),
@@ -414,13 +418,15 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
     }
 }
 
-/// Which directory each manifest directory was when pods were last known in it.
-fn known_dirs(store: &Store) -> std::collections::BTreeMap<std::path::PathBuf, crate::source::DirIdentity> {
+/// What the file source begins with: the pods accepted before, and which directory each manifest directory
+/// was when they were last known in it.
+fn seed(records: &[PodRecord], store: &Store) -> Seed {
     let (dirs, problem) = store.load_source();
     if let Some(problem) = problem {
         tracing::error!("{}", problem.message);
     }
-    dirs
+    let kept = records.iter().filter(|r| !r.spec.removing);
+    Seed { pods: kept.map(|r| Arc::new(r.spec.manifest.clone())).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::Runtime;
-use super::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
-use super::logs::{self, LogQuery, Since};
 use crate::image::{self, ImageRef};
 use crate::pod::board::Board;
+use crate::runtime::Runtime;
+use crate::runtime::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
+use crate::runtime::logs::{self, LogQuery, Since};
 use crate::server::{
     AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
 };

@@ -101,7 +101,7 @@ impl Daemon {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             root = %settings.paths.root.display(),
-            manifests = ?settings.manifest_dirs,
+            manifests = %node::names(&settings.manifest_dirs),
             "podling starts"
         );
         let store = Arc::new(Store::open(settings.paths.state())?);
@@ -148,9 +148,17 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let (mut pause, mut said) = (PATIENCE.0, None);
+        let (mut pause, mut said, mut disk_full) = (PATIENCE.0, None, false);
         loop {
-            let why = match self.try_containerd(stick).await {
+            // Starting a containerd again and again on a full disk only fills the log.
+            if disk_full && node::probe_disk(&self.settings.borrow().paths.state()).is_err() {
+                pause = PATIENCE.1;
+                match self.pause(pause).await {
+                    true => continue,
+                    false => return None,
+                }
+            }
+            let why = match self.try_containerd(stick, &mut disk_full).await {
                 Ok(reached) => {
                     self.board.node("ContainerdUnavailable", None);
                     return Some(reached);
@@ -158,23 +166,36 @@ impl Daemon {
                 Err(why) => why,
             };
             if said.as_ref() != Some(&why) {
-                tracing::warn!("containerd is not available, trying again: {why}");
-                self.board.node("ContainerdUnavailable", Some(why.clone()));
+                tracing::warn!("containerd is not available, it is tried until it is: {why}");
+                self.board.event(EventType::Warning, "ContainerdUnavailable", None, why.as_str());
+                said = Some(why.clone());
             }
-            said = Some(why);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                signal = self.signals.recv() => match signal {
-                    Some(Signal::Stop) | None => return None,
-                    Some(Signal::Reload) => drop(self.read_settings()),
-                    Some(Signal::Dump) => self.dump(),
-                },
+            self.board.node("ContainerdUnavailable", Some(why));
+            if !self.pause(pause).await {
+                return None;
             }
             pause = (pause * 2).min(PATIENCE.1);
         }
     }
 
-    async fn try_containerd(&self, stick: bool) -> Result<(ContainerdHandle, Runtime), String> {
+    /// Waits, and hears signals meanwhile; false when one says to end.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = self.signals.recv() => match signal {
+                Some(Signal::Stop) | None => return false,
+                Some(Signal::Reload) => drop(self.read_settings()),
+                Some(Signal::Dump) => self.dump(),
+            },
+        }
+        true
+    }
+
+    async fn try_containerd(
+        &self,
+        stick: bool,
+        disk_full: &mut bool,
+    ) -> Result<(ContainerdHandle, Runtime), String> {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
@@ -202,7 +223,14 @@ impl Daemon {
             }
             Err(e) => {
                 handle.stop().await;
-                Err(e)
+                // A containerd that cannot write its database answers, but has no services.
+                let state = settings.paths.state();
+                let probed = node::probe_disk(&state);
+                *disk_full = probed.is_err();
+                Err(match probed {
+                    Ok(()) => e,
+                    Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
+                })
             }
         }
     }
@@ -328,6 +356,13 @@ impl Daemon {
         match fresh {
             Ok(fresh) => {
                 let fresh = Arc::new(fresh);
+                let waiting = self.settings.borrow().waiting_for_restart(&fresh);
+                if !waiting.is_empty() {
+                    tracing::warn!(
+                        "changed, but in force only after a restart of podling: {}",
+                        waiting.join(", ")
+                    );
+                }
                 self.settings.send_replace(fresh.clone());
                 tracing::info!("settings read again");
                 Some(fresh)
@@ -382,6 +417,9 @@ impl Daemon {
                 problems = report.problems.len(),
                 "state: source"
             );
+            for problem in &report.problems {
+                tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::system::{notify, raw};
 /// Worker threads: the work is waiting, not computing.
 const THREADS: usize = 2;
 /// Most threads for file work that would block (each `logs -f` holds one); they come and go.
-const BLOCKING_THREADS: usize = 64;
+const BLOCKING_THREADS: usize = 32;
 /// First and longest pause between tries to reach containerd.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
@@ -66,8 +66,8 @@ pub fn run(settings: Settings) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
-        .thread_keep_alive(Duration::from_secs(5))
-        .thread_stack_size(1 << 20)
+        .thread_keep_alive(Duration::from_secs(1))
+        .thread_stack_size(2 << 20)
         .enable_all()
         .build()
         .map_err(DaemonError::Threads);

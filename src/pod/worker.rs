@@ -257,7 +257,7 @@ impl Worker {
         };
         let status =
             StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
-        self.ctx.store.save_spec(&spec)?;
+        self.ctx.store.save_spec(&spec, Durability::Lazy)?;
         self.ctx.store.save_status(&spec.uid, &status, Durability::Lazy)?;
         self.note_saved(None);
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
@@ -451,7 +451,9 @@ impl Worker {
 
     pub(super) fn save_spec(&self) {
         let Some(current) = &self.current else { return };
-        let saved = tokio::task::block_in_place(|| self.ctx.store.save_spec(&current.spec));
+        // An order to stop or to go must outlive a power cut.
+        let store = &self.ctx.store;
+        let saved = tokio::task::block_in_place(|| store.save_spec(&current.spec, Durability::Synced));
         self.note_saved(saved.err());
     }
 
@@ -468,7 +470,12 @@ impl Worker {
     fn write_status(&self, sync: Durability) {
         let Some(current) = &self.current else { return };
         let (store, uid) = (&self.ctx.store, &current.spec.uid);
-        let saved = tokio::task::block_in_place(|| store.save_status(uid, &current.status, sync));
+        let save = || store.save_status(uid, &current.status, sync);
+        let saved = match sync {
+            // Only a file in the page cache: quicker than handing the thread's other work to another thread.
+            Durability::Lazy => save(),
+            Durability::Synced => tokio::task::block_in_place(save),
+        };
         self.note_saved(saved.err());
     }
 

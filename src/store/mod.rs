@@ -221,14 +221,14 @@ impl Store {
         uids
     }
 
-    /// Writes what was accepted for a pod; durable when it returns.
+    /// Writes what was accepted for a pod; durable as [`Store::save_status`].
     ///
     /// # Errors
     /// When the file cannot be written; the old one is then still there.
-    pub fn save_spec(&self, spec: &PodSpecRecord) -> Result<(), StoreError> {
+    pub fn save_spec(&self, spec: &PodSpecRecord, sync: Durability) -> Result<(), StoreError> {
         let dir = self.pod_dir(&spec.uid)?;
         atomic::make_dir(&dir, DIR_MODE)?;
-        self.save(dir.join(POD), spec, Durability::Synced)
+        self.save(dir.join(POD), spec, sync)
     }
 
     /// Writes a pod's status, unless it is what was last written. With [`Durability::Synced`] it is durable

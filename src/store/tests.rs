@@ -80,7 +80,7 @@ fn file(store: &Store, name: &str) -> PathBuf {
 fn what_is_saved_is_loaded() {
     let (_home, store) = open();
     assert_eq!(store.load(), (vec![], vec![]));
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     assert_eq!(store.load().0[0].status, StatusRecord::default());
     store.save_status(UID, &status(), Durability::Synced).expect("save");
     let again = Store::open(store.dir.clone()).expect("open");
@@ -92,7 +92,7 @@ fn what_is_saved_is_loaded() {
 #[test]
 fn files_are_private_and_can_be_read_by_a_person() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     store.save_status(UID, &status(), Durability::Synced).expect("save");
     for path in [file(&store, POD), file(&store, STATUS)] {
         assert_eq!(fs::metadata(path).expect("stat").permissions().mode() & 0o777, 0o600);
@@ -148,7 +148,7 @@ fn after_a_failed_write_the_same_status_is_written_again() {
 #[test]
 fn a_torn_status_is_set_aside_and_the_pod_loads_without_it() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     store.save_status(UID, &status(), Durability::Synced).expect("save");
     for n in 1..3 {
         let text =
@@ -173,9 +173,9 @@ fn a_torn_status_is_set_aside_and_the_pod_loads_without_it() {
 fn a_damaged_spec_is_reported_and_does_not_keep_the_others_from_loading() {
     let (_home, store) = open();
     let other = "11111111";
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     store.save_status(UID, &status(), Durability::Synced).expect("save");
-    store.save_spec(&spec(other)).expect("save");
+    store.save_spec(&spec(other), Durability::Synced).expect("save");
     fs::write(file(&store, POD), "").expect("write");
     let (records, problems) = store.load();
     assert_eq!(records.iter().map(|r| r.spec.uid.as_str()).collect::<Vec<_>>(), [other]);
@@ -188,7 +188,7 @@ fn a_damaged_spec_is_reported_and_does_not_keep_the_others_from_loading() {
 #[test]
 fn a_spec_of_another_pod_is_damage() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let text = fs::read_to_string(file(&store, POD)).expect("read");
     fs::write(file(&store, POD), text.replace(UID, "somebody-else")).expect("write");
     let (records, problems) = store.load();
@@ -199,7 +199,7 @@ fn a_spec_of_another_pod_is_damage() {
 #[test]
 fn a_file_of_a_newer_podling_is_left_in_place() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let text = fs::read_to_string(file(&store, POD)).expect("read");
     fs::write(file(&store, POD), text.replacen("\"version\": 1", "\"version\": 7", 1)).expect("write");
     let (records, problems) = store.load();
@@ -217,7 +217,7 @@ fn a_file_of_a_newer_podling_is_left_in_place() {
 #[test]
 fn fields_that_are_not_known_are_skipped_and_missing_ones_have_defaults() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     fs::write(
         file(&store, STATUS),
         "{\"version\": 1, \"later\": {\"a\": []}, \"containers\": {\"c\": {\"new\": 1}}}",
@@ -231,7 +231,7 @@ fn fields_that_are_not_known_are_skipped_and_missing_ones_have_defaults() {
 #[test]
 fn a_write_that_was_killed_leaves_nothing_behind() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let leftover = file(&store, ".podling-tmp-pod.json-1-x-0");
     fs::write(&leftover, "{\"vers").expect("write");
     let (records, problems) = store.load();
@@ -242,7 +242,7 @@ fn a_write_that_was_killed_leaves_nothing_behind() {
 #[test]
 fn removing_a_pod_leaves_what_others_put_in_its_directory() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     store.save_status(UID, &status(), Durability::Synced).expect("save");
     fs::create_dir(file(&store, "volumes")).expect("mkdir");
     store.remove(UID).expect("remove");
@@ -262,7 +262,7 @@ fn a_uid_cannot_lead_out_of_the_store() {
     let (_home, store) = open();
     let long = "x".repeat(129);
     for uid in ["", ".", "..", "../x", "a/b", "a\0b", "é", long.as_str()] {
-        let error = store.save_spec(&spec(uid)).expect_err(uid).to_string();
+        let error = store.save_spec(&spec(uid), Durability::Synced).expect_err(uid).to_string();
         assert!(error.contains("cannot name a directory: use letters"), "{error}");
         store.save_status(uid, &status(), Durability::Synced).expect_err(uid);
         store.remove(uid).expect_err(uid);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::access::RuntimeSlot;
@@ -39,6 +40,10 @@ const BLOCKING_THREADS: usize = 64;
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
+/// First and later times that memory is given back which only a burst, such as the start, needed.
+const TRIM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// How long a status that is not urgent may be at the mercy of a power cut.
+const SYNC: Duration = Duration::from_secs(1);
 
 /// Why the daemon cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +127,8 @@ impl Daemon {
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let mut daemon = Self { settings, board, signals, shutdown };
+        // From here on also while containerd is waited for, which may take as long as it likes.
+        let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
         let stick = records.iter().any(|r| r.status.sandbox.is_some());
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
@@ -130,6 +137,7 @@ impl Daemon {
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
+        alive.abort();
         daemon.shutdown.cancel();
         if let Ok(Err(e)) = api.await {
             tracing::warn!("{e}");
@@ -239,7 +247,7 @@ impl Daemon {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let orphans = self.find_orphans(&runtime, &records).await;
+        let Some(orphans) = self.find_orphans(&runtime, &records).await else { return };
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
                 runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
@@ -269,8 +277,9 @@ impl Daemon {
             images: arrived,
         };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
-        let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
+        let mut sync = tokio::time::interval(SYNC);
+        let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
         loop {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
@@ -279,8 +288,9 @@ impl Daemon {
                     Some(Signal::Dump) => self.dump(),
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
-                _ = watchdog.tick() => notify::watchdog(),
                 _ = line.tick() => notify::status(&self.summary()),
+                _ = sync.tick() => make_durable(&store),
+                _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;
@@ -289,6 +299,7 @@ impl Daemon {
         }
         images.abort();
         sync_loop.abort();
+        store.sync();
         if let Err(e) = store.save_source(&source.dir_identities()) {
             tracing::warn!("{e}");
         }
@@ -308,16 +319,25 @@ impl Daemon {
         }
     }
 
-    async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
+    /// What runs here of which the store knows nothing; none when a signal said to end before containerd
+    /// answered.
+    async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
         let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
         loop {
-            match runtime.observe_all().await {
+            let listed = tokio::select! {
+                listed = runtime.observe_all() => listed,
+                () = told_to_stop(&mut self.signals) => return None,
+            };
+            match listed {
                 Ok(seen) => {
-                    return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox));
+                    return Some(Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
-            tokio::time::sleep(PATIENCE.1).await;
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE.1) => {}
+                () = told_to_stop(&mut self.signals) => return None,
+            }
         }
     }
 
@@ -387,7 +407,7 @@ impl Daemon {
             tracing::info!("state: node: {name}: {text}");
         }
         for (key, pod) in &state.pods {
-            let status = serde_json::to_string(&pod.status).unwrap_or_default();
+            let status = serde_json::to_value(&pod.status).unwrap_or_default();
             tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
         }
         for (source, report) in &state.sources {
@@ -401,6 +421,21 @@ impl Daemon {
                 tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
             }
         }
+    }
+}
+
+/// Waits for the signal to end; others are for when there is something to do for them.
+async fn told_to_stop(signals: &mut mpsc::Receiver<Signal>) {
+    while !matches!(signals.recv().await, Some(Signal::Stop) | None) {}
+}
+
+/// Tells the service manager's watchdog that this process makes progress, as long as its threads do.
+async fn tell_watchdog() {
+    let Some(every) = notify::watchdog_interval() else { return };
+    let mut due = tokio::time::interval(every);
+    loop {
+        due.tick().await;
+        notify::watchdog();
     }
 }
 
@@ -426,7 +461,7 @@ fn seed(records: &[PodRecord], store: &Store) -> Seed {
         tracing::error!("{}", problem.message);
     }
     let kept = records.iter().filter(|r| !r.spec.removing);
-    Seed { pods: kept.map(|r| Arc::new(r.spec.manifest.clone())).collect(), dirs }
+    Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.
@@ -438,5 +473,13 @@ async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
             pid_file = %embedded.pid_file().display(),
             "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
         ),
+    }
+}
+
+/// Syncs in the background what was written without.
+fn make_durable(store: &Arc<Store>) {
+    if store.needs_sync() {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.sync());
     }
 }

@@ -118,8 +118,8 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
 async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) -> bool {
     let report = preload(dir, state, runtime.containerd()).await;
     if !report.imported.is_empty() {
+        // Each is in the log already.
         let text = format!("imported {}", report.imported.join(", "));
-        tracing::info!("{text}");
         board.event(EventType::Normal, "ImageImported", None, text);
     }
     for e in &report.failed {

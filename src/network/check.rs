@@ -44,6 +44,12 @@ impl Network {
         if self.closing().contains(sandbox) || !is_namespace(&record.netns) {
             return Ok(false);
         }
+        if !lost(sandbox, &record, result, tables) {
+            return Ok(false);
+        }
+        // The tables may be older than the sandbox, whose ADD ended while its lock was waited for. A rule
+        // that is put in twice keeps DEL from removing its chain.
+        let tables = &Tables::read().await?;
         let ports = self.restore_host_ports(sandbox, &record, result, tables).await?;
         let masquerade = restore_masquerade(sandbox, &record, result, tables).await?;
         Ok(ports || masquerade)
@@ -56,22 +62,48 @@ impl Network {
         result: &Value,
         tables: &Tables,
     ) -> Result<bool, NetworkError> {
-        let ports = &record.runtime.port_mappings;
-        let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap");
-        let Some(portmap) = portmap.filter(|p| !ports.is_empty() && by_iptables(p, "backend")) else {
-            return Ok(false);
-        };
-        let mut families: Vec<Family> = result_ips(result).iter().map(Family::of).collect();
-        families.dedup();
-        let lost = |family: &Family| tables.get(*family).is_some_and(|t| !t.has_host_ports(sandbox, ports));
-        if !families.iter().any(lost) {
-            return Ok(false);
-        }
+        let Some(portmap) = lost_portmap(sandbox, record, result, tables) else { return Ok(false) };
         let to = attachment(sandbox, record, record.netns.display().to_string());
         // portmap begins by clearing the sandbox's own chain, so that ADD may be repeated.
         self.client.run("ADD", &record.network, portmap, &record.runtime, &to, Some(result)).await?;
         Ok(true)
     }
+}
+
+/// Whether any rule of the sandbox is missing in the tables.
+fn lost(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> bool {
+    lost_portmap(sandbox, record, result, tables).is_some()
+        || lost_masquerade(sandbox, record, result, tables).next().is_some()
+}
+
+/// The plugin that makes the host ports' rules, where some are missing.
+fn lost_portmap<'a>(sandbox: &str, record: &'a Record, result: &Value, tables: &Tables) -> Option<&'a Value> {
+    let ports = &record.runtime.port_mappings;
+    let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap")?;
+    if ports.is_empty() || !by_iptables(portmap, "backend") {
+        return None;
+    }
+    let mut families: Vec<Family> = result_ips(result).iter().map(Family::of).collect();
+    families.dedup();
+    let lost = |family: &Family| tables.get(*family).is_some_and(|t| !t.has_host_ports(sandbox, ports));
+    families.iter().any(lost).then_some(portmap)
+}
+
+/// Addresses, with their subnets and tables, whose traffic to the world lacks its rules.
+fn lost_masquerade<'a>(
+    sandbox: &'a str,
+    record: &Record,
+    result: &Value,
+    tables: &'a Tables,
+) -> impl Iterator<Item = (IpAddr, String, &'a NatTable)> {
+    let masked = |p: &&Value| p["ipMasq"] == Value::Bool(true) && by_iptables(p, "ipMasqBackend");
+    let known = |p: &&Value| matches!(plugin_type(p), "bridge" | "ptp");
+    let wanted = record.network.plugins.iter().filter(known).any(|p| masked(&p));
+    let all = if wanted { addresses(result) } else { Vec::new() };
+    all.into_iter().filter_map(move |(ip, subnet)| {
+        let table = tables.get(Family::of(&ip))?;
+        (!table.has_masquerade(sandbox, &ip)).then_some((ip, subnet, table))
+    })
 }
 
 /// The bridge plugin cannot be asked twice, as the interface exists: its rules are made here.
@@ -81,18 +113,10 @@ async fn restore_masquerade(
     result: &Value,
     tables: &Tables,
 ) -> Result<bool, NetworkError> {
-    let masked = |p: &&Value| p["ipMasq"] == Value::Bool(true) && by_iptables(p, "ipMasqBackend");
-    let known = |p: &&Value| matches!(plugin_type(p), "bridge" | "ptp");
-    if record.network.plugins.iter().filter(known).find(masked).is_none() {
-        return Ok(false);
-    }
     let mut restored = false;
-    for (ip, subnet) in addresses(result) {
-        let Some(table) = tables.get(Family::of(&ip)) else { continue };
-        if !table.has_masquerade(sandbox, &ip) {
-            table.add_masquerade(&record.network.name, sandbox, &ip, &subnet).await?;
-            restored = true;
-        }
+    for (ip, subnet, table) in lost_masquerade(sandbox, record, result, tables) {
+        table.add_masquerade(&record.network.name, sandbox, &ip, &subnet).await?;
+        restored = true;
     }
     Ok(restored)
 }

@@ -378,15 +378,19 @@ impl Network {
         }
         let permit = self.dels.acquire().await;
         let result = record.result.as_ref();
-        self.client.del(&network, &record.runtime, &attachment, result).await.map_err(explain)?;
+        let mut ended = self.client.del(&network, &record.runtime, &attachment, result).await;
+        if let Err(error @ CniError::Plugin { .. }) = &ended {
+            // The rules are not as the plugin made them (one stands twice, say), and it stops at the first
+            // that it cannot remove: with all of them out of its way it can do the rest.
+            tracing::debug!(%sandbox, %error, "removing the rules and detaching again");
+            remove_rules(sandbox).await?;
+            ended = self.client.del(&network, &record.runtime, &attachment, result).await;
+        }
+        ended.map_err(explain)?;
         drop(permit);
         if gone && here {
             // Plugins return early without a namespace, and their rules stay.
-            for family in [Family::V4, Family::V6] {
-                if let Some(table) = NatTable::read(family).await? {
-                    table.remove_sandbox(sandbox).await?;
-                }
-            }
+            remove_rules(sandbox).await?;
         }
         self.records.remove(sandbox)
     }
@@ -413,6 +417,16 @@ impl Network {
     fn closing(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes what iptables holds of a sandbox.
+async fn remove_rules(sandbox: &str) -> Result<(), NetworkError> {
+    for family in [Family::V4, Family::V6] {
+        if let Some(table) = NatTable::read(family).await? {
+            table.remove_sandbox(sandbox).await?;
+        }
+    }
+    Ok(())
 }
 
 fn attachment(sandbox: &str, record: &Record, netns: String) -> Attachment {

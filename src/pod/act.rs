@@ -224,7 +224,7 @@ impl Worker {
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
-        self.save_status();
+        self.save_status_for_good();
         tracing::warn!(pod = %self.key, container = %name, "{e}");
         let text = format!("cannot start container {name}: {}", e.message);
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);

@@ -1,7 +1,6 @@
 //! A pod's status, as kubectl shows it, from its record and what is seen: pure.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -346,7 +345,7 @@ fn condition(
 /// A pod as its record remembers it, shown until its worker has looked: containers that were running are
 /// shown running.
 pub fn from_record(record: &PodRecord) -> PodView {
-    let manifest = Arc::new(record.spec.manifest.clone());
+    let manifest = record.spec.manifest.clone();
     let instances: Vec<_> =
         record.status.containers.iter().filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
     let (plan, waiting) = (Plan::default(), BTreeMap::new());

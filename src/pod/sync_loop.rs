@@ -75,7 +75,7 @@ impl SyncLoop {
     /// Puts what was accepted before this start back in force.
     fn restore(&mut self, records: Vec<PodRecord>) {
         let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
-        let manifests: Vec<_> = staying.iter().map(|r| Arc::new(r.spec.manifest.clone())).collect();
+        let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
             if record.status.sandbox.is_some() {
                 self.ctx.claims.adopt(&manifest.key, manifest);
@@ -87,11 +87,7 @@ impl SyncLoop {
             let key = record.spec.manifest.key.clone();
             if self.stored.contains_key(&key) {
                 // Its successor runs, so nothing of it has processes: only rests are left.
-                tokio::spawn(super::cleanup::clean_up(
-                    self.ctx.clone(),
-                    record.spec.manifest,
-                    record.spec.uid,
-                ));
+                tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, record.spec.uid));
             } else {
                 self.stored.insert(key.clone(), (record.spec, record.status));
                 self.tell(&key);

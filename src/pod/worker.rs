@@ -23,6 +23,7 @@ use crate::runtime::Observed;
 use crate::runtime::spec::qos::qos_class;
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
+use crate::system::files::Durability;
 
 /// Looks at the pod at least this often, whatever happens.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -127,7 +128,7 @@ impl Worker {
     ) -> Self {
         let restarts = mail.borrow().desired.as_ref().map_or(0, |d| d.restarts);
         let current = stored.map(|(spec, status)| Current {
-            manifest: Arc::new(spec.manifest.clone()),
+            manifest: spec.manifest.clone(),
             spec,
             status: of_this_boot(status),
             restarts,
@@ -158,7 +159,8 @@ impl Worker {
                 self.held.values_mut().for_each(|h| h.until = clock::now());
             }
             let span = self.span();
-            match self.reconcile().instrument(span).await {
+            // Boxed, so that a worker that waits does not hold the room that working takes.
+            match Box::pin(self.reconcile().instrument(span)).await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -251,12 +253,12 @@ impl Worker {
             seen: desired.seen,
             stopped: desired.stopped,
             removing: false,
-            manifest: (*desired.manifest).clone(),
+            manifest: desired.manifest.clone(),
         };
         let status =
             StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
         self.ctx.store.save_spec(&spec)?;
-        self.ctx.store.save_status(&spec.uid, &status)?;
+        self.ctx.store.save_status(&spec.uid, &status, Durability::Lazy)?;
         self.note_saved(None);
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
         self.current = Some(Current {
@@ -356,7 +358,7 @@ impl Worker {
     pub(super) fn accept(&mut self, new: &Arc<PodManifest>) {
         let Some(current) = &mut self.current else { return };
         current.manifest = new.clone();
-        current.spec.manifest = (**new).clone();
+        current.spec.manifest = new.clone();
         self.save_spec();
     }
 
@@ -390,8 +392,8 @@ impl Worker {
         if current.spec.removing {
             self.ctx.claims.release(&self.key);
             let uid = current.spec.uid.clone();
-            let pod = current.spec.manifest.clone();
-            self.clean_up_behind(pod, uid, desired).await;
+            let key = self.key.clone();
+            self.clean_up_behind(key, uid, desired).await;
             self.current = None;
             return AfterStop::Again;
         }
@@ -417,8 +419,8 @@ impl Worker {
 
     /// Removes the rests of a pod, and lets a successor of another uid start without waiting for that: it has
     /// other directories and another cgroup.
-    async fn clean_up_behind(&mut self, pod: PodManifest, uid: String, desired: Option<&Desired>) {
-        let job = tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), pod, uid.clone()));
+    async fn clean_up_behind(&mut self, key: PodKey, uid: String, desired: Option<&Desired>) {
+        let job = tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, uid.clone()));
         tokio::pin!(job);
         let other = |d: Option<&Desired>| d.is_some_and(|d| d.uid != uid);
         let mut overtaken = other(desired);
@@ -453,10 +455,20 @@ impl Worker {
         self.note_saved(saved.err());
     }
 
+    /// Writes the status so that a kill cannot lose it.
     pub(super) fn save_status(&self) {
+        self.write_status(Durability::Lazy);
+    }
+
+    /// Writes the status so that a power cut cannot lose it: exits, and what hangs on them.
+    pub(super) fn save_status_for_good(&self) {
+        self.write_status(Durability::Synced);
+    }
+
+    fn write_status(&self, sync: Durability) {
         let Some(current) = &self.current else { return };
-        let saved =
-            tokio::task::block_in_place(|| self.ctx.store.save_status(&current.spec.uid, &current.status));
+        let (store, uid) = (&self.ctx.store, &current.spec.uid);
+        let saved = tokio::task::block_in_place(|| store.save_status(uid, &current.status, sync));
         self.note_saved(saved.err());
     }
 

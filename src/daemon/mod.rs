@@ -130,7 +130,7 @@ impl Daemon {
         // From here on also while containerd is waited for, which may take as long as it likes.
         let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
-        let stick = records.iter().any(|r| r.status.sandbox.is_some());
+        let stick = records.iter().any(|r| r.status.sandbox.is_some() || r.status.is_lost());
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
             slot.fill(runtime.clone());
             daemon.work(runtime.clone(), store, records, control).await;
@@ -247,7 +247,14 @@ impl Daemon {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let Some(orphans) = self.find_orphans(&runtime, &records).await else { return };
+        let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
+        let mut records = records;
+        for record in records.iter_mut().filter(|r| r.status.is_lost()) {
+            if let Some(status) = orphans.status_of(&record.spec) {
+                tracing::info!(pod = %record.spec.manifest.key, uid = %record.spec.uid, "its status is taken from its containers' labels");
+                record.status = status;
+            }
+        }
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
                 runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
@@ -322,7 +329,8 @@ impl Daemon {
     /// What runs here of which the store knows nothing; none when a signal said to end before containerd
     /// answered.
     async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
-        let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
+        let whole = records.iter().filter(|r| !r.status.is_lost());
+        let known: Vec<&str> = whole.map(|r| r.spec.uid.as_str()).collect();
         loop {
             let listed = tokio::select! {
                 listed = runtime.observe_all() => listed,

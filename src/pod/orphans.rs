@@ -62,6 +62,12 @@ impl Orphans {
         Some(self.pods.swap_remove(at))
     }
 
+    /// The status of a pod whose own was lost, as far as its containers' labels tell; none when it has none.
+    pub fn status_of(&mut self, spec: &PodSpecRecord) -> Option<StatusRecord> {
+        let at = self.pods.iter().position(|o| o.uid == spec.uid)?;
+        Some(self.pods.swap_remove(at).status(&spec.manifest))
+    }
+
     /// Those that nothing explained.
     pub fn drain(&mut self) -> Vec<Orphan> {
         std::mem::take(&mut self.pods)
@@ -71,6 +77,20 @@ impl Orphans {
 impl Orphan {
     /// The record that was lost, as far as labels tell.
     pub fn into_record(self, desired: &Desired) -> (PodSpecRecord, StatusRecord) {
+        let status = self.status(&desired.manifest);
+        let spec = PodSpecRecord {
+            version: VERSION,
+            uid: self.uid,
+            source: desired.source.into(),
+            seen: desired.seen,
+            stopped: false,
+            removing: false,
+            manifest: desired.manifest.clone(),
+        };
+        (spec, status)
+    }
+
+    fn status(&self, manifest: &PodManifest) -> StatusRecord {
         let mut status = StatusRecord {
             version: VERSION,
             boot_id: clock::boot_id().into(),
@@ -102,20 +122,11 @@ impl Orphan {
         let running =
             |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
         if self.containers.iter().any(running) {
-            for init in desired.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+            for init in manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
                 status.containers.entry(init.name.clone()).or_default().completed = true;
             }
         }
-        let spec = PodSpecRecord {
-            version: VERSION,
-            uid: self.uid,
-            source: desired.source.into(),
-            seen: desired.seen,
-            stopped: false,
-            removing: false,
-            manifest: desired.manifest.clone(),
-        };
-        (spec, status)
+        status
     }
 
     /// Stops the containers and removes what is left of the pod.

@@ -73,6 +73,13 @@ pub struct StatusRecord {
     pub conditions: BTreeMap<String, (bool, Timestamp)>,
 }
 
+impl StatusRecord {
+    /// The file was missing or damaged: all that was known of the pod's containers is what containerd knows.
+    pub fn is_lost(&self) -> bool {
+        self.boot_id.is_empty()
+    }
+}
+
 impl Default for StatusRecord {
     fn default() -> Self {
         Self {

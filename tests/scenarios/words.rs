@@ -106,3 +106,17 @@ fn a_terminal_of_exec_has_a_type() {
     instance.ready("web");
     assert_eq!(instance.ok(&["exec", "-t", "web", "--", "sh", "-c", "echo $TERM"]).trim(), "xterm");
 }
+
+#[test]
+fn a_damaged_status_is_rebuilt_from_containerd_and_stops_nothing() {
+    let mut instance = Instance::start();
+    instance.write("web.yaml", &sleeper("web"));
+    let before = instance.ready("web");
+    instance.stop_podling();
+    let file = instance.root().join("var/lib/podling/pods").join(before.uid()).join("status.json");
+    std::fs::write(&file, "{\"version\": 1, \"conta").expect("writable");
+    instance.start_podling();
+    let after = instance.ready("web");
+    assert_eq!((after.uid(), after.id("main")), (before.uid(), before.id("main")));
+    assert!(instance.says("is damaged"), "{}", instance.log());
+}

@@ -96,7 +96,7 @@ impl Daemon {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             root = %settings.paths.root.display(),
-            manifests = ?settings.manifest_dirs,
+            manifests = settings.manifest_dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", "),
             "podling starts"
         );
         let store = Arc::new(Store::open(settings.paths.state())?);

@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::{APPLIED, PodView};
-use super::plan::{Instance, Outcome, Plan, SandboxState, State};
+use super::plan::{Goal, Instance, Outcome, Plan, SandboxState, State, View, plan};
 use crate::manifest::PodManifest;
 use crate::runtime::Kind;
 use crate::runtime::spec::qos::qos_class;
 use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
+use crate::system::clock;
 
 /// Why something of a pod waits: a CamelCase reason and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -343,21 +344,38 @@ fn condition(
 }
 
 /// A pod as its record remembers it, shown until its worker has looked: containers that were running are
-/// shown running.
+/// shown running, unless the machine was booted since.
 pub fn from_record(record: &PodRecord) -> PodView {
     let manifest = record.spec.manifest.clone();
-    let instances: Vec<_> =
-        record.status.containers.iter().filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
-    let (plan, waiting) = (Plan::default(), BTreeMap::new());
+    let here = record.status.boot_id == clock::boot_id();
+    let status = record.status.clone().of_this_boot();
+    let containers = status.containers.iter().filter(|_| here);
+    let instances: Vec<_> = containers.filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
+    let sandbox = match &status.sandbox {
+        Some(sandbox) if sandbox.ready => SandboxState::Ready,
+        _ => SandboxState::Absent,
+    };
     let empty = PodSpec::default();
     let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
+    // For how the pod ended, if it did; nothing of the plan is carried out.
+    let plan = plan(&View {
+        spec,
+        hashes: &manifest.hashes,
+        goal: if record.spec.stopped || record.spec.removing { Goal::Stop } else { Goal::Run },
+        record: &status,
+        sandbox,
+        instances: &instances,
+        stopping: &BTreeMap::new(),
+        held: &BTreeMap::new(),
+        now: clock::now(),
+    });
     let facts = Facts {
         spec,
-        record: &record.status,
+        record: &status,
         instances: &instances,
-        sandbox: if record.status.sandbox.is_some() { SandboxState::Ready } else { SandboxState::Absent },
+        sandbox,
         plan: &plan,
-        waiting: &waiting,
+        waiting: &BTreeMap::new(),
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,
@@ -368,7 +386,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         qos_class: &qos_class(spec).to_string(),
         now: Timestamp::now(),
     };
-    let status = status(&facts, &mut record.status.conditions.clone());
+    let status = self::status(&facts, &mut record.status.conditions.clone());
     PodView {
         uid: record.spec.uid.clone(),
         seen: record.spec.seen,

@@ -130,7 +130,7 @@ impl Worker {
         let current = stored.map(|(spec, status)| Current {
             manifest: spec.manifest.clone(),
             spec,
-            status: of_this_boot(status),
+            status: status.of_this_boot(),
             restarts,
             recreating: false,
             deleting: None,
@@ -576,20 +576,4 @@ fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
         new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
     names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
     names
-}
-
-/// After a reboot, what was measured on the old boot's clock means nothing and the sandbox is gone.
-fn of_this_boot(mut status: StatusRecord) -> StatusRecord {
-    if status.boot_id == clock::boot_id() {
-        return status;
-    }
-    status.boot_id = clock::boot_id().into();
-    for history in status.containers.values_mut() {
-        history.backoff = None;
-        history.started_at = None;
-    }
-    if let Some(sandbox) = &mut status.sandbox {
-        sandbox.ready = false;
-    }
-    status
 }

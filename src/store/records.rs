@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::PodManifest;
 use crate::source::DirIdentity;
-use crate::system::clock::Moment;
+use crate::system::clock::{self, Moment};
 
 /// Version of all files that this podling writes; a file with a higher one is left alone and reported.
 pub const VERSION: u32 = 1;
@@ -91,6 +91,25 @@ impl Default for StatusRecord {
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),
         }
+    }
+}
+
+impl StatusRecord {
+    /// The record as it counts now: after a reboot, what was measured on the old boot's clock means nothing
+    /// and the sandbox is gone.
+    pub fn of_this_boot(mut self) -> Self {
+        if self.boot_id == clock::boot_id() {
+            return self;
+        }
+        self.boot_id = clock::boot_id().into();
+        for history in self.containers.values_mut() {
+            history.backoff = None;
+            history.started_at = None;
+        }
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.ready = false;
+        }
+        self
     }
 }
 

@@ -243,3 +243,48 @@ fn a_pod_on_its_way_to_a_restart_is_not_ready_though_it_still_runs() {
     assert_eq!(condition(&status, "Applied").status, "False");
     assert!(status.container_statuses.is_some_and(|c| c[0].ready));
 }
+
+/// A pod as the store has it, with what was said of it in the boot `boot_id`.
+fn stored(mut case: Case, boot_id: &str) -> PodStatus {
+    case.record.boot_id = boot_id.into();
+    let manifest = PodManifest {
+        key: crate::manifest::PodKey::new("default", "web"),
+        uid: None,
+        pod: k8s_openapi::api::core::v1::Pod { spec: Some(case.spec), ..Default::default() },
+        hashes: Default::default(),
+        origin: Default::default(),
+        warnings: Vec::new(),
+    };
+    let spec = crate::store::PodSpecRecord {
+        version: crate::store::VERSION,
+        uid: "u".into(),
+        source: "file".into(),
+        seen: case.now,
+        stopped: false,
+        removing: false,
+        manifest: std::sync::Arc::new(manifest),
+    };
+    from_record(&PodRecord { spec, status: case.record }).status
+}
+
+#[test]
+fn a_stored_pod_is_shown_running_in_the_boot_it_was_started_in_only() {
+    let ready = |boot: &str| {
+        let status = stored(Case::new(&[], &["a"]).running("a"), boot);
+        let running = status.container_statuses.iter().flatten().any(|c| c.ready);
+        (running, condition(&status, "Ready").status.clone())
+    };
+    assert_eq!(ready(clock::boot_id()), (true, "True".to_owned()));
+    assert_eq!(ready("an earlier boot"), (false, "False".to_owned()));
+}
+
+#[test]
+fn a_stored_pod_that_is_done_is_shown_done() {
+    for boot in [clock::boot_id(), "an earlier boot"] {
+        let mut case = Case::new(&[], &["a"]).exited("a", 0);
+        case.spec.restart_policy = Some("Never".into());
+        let status = stored(case, boot);
+        assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+        assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodCompleted"));
+    }
+}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::access::RuntimeSlot;
@@ -39,6 +40,10 @@ const BLOCKING_THREADS: usize = 64;
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
+/// First and later times that memory is given back which only a burst, such as the start, needed.
+const TRIM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// How long a status that is not urgent may be at the mercy of a power cut.
+const SYNC: Duration = Duration::from_secs(1);
 
 /// Why the daemon cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +101,7 @@ impl Daemon {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             root = %settings.paths.root.display(),
-            manifests = settings.manifest_dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", "),
+            manifests = %node::names(&settings.manifest_dirs),
             "podling starts"
         );
         let store = Arc::new(Store::open(settings.paths.state())?);
@@ -143,9 +148,17 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let (mut pause, mut said) = (PATIENCE.0, None);
+        let (mut pause, mut said, mut disk_full) = (PATIENCE.0, None, false);
         loop {
-            let why = match self.try_containerd(stick).await {
+            // Starting a containerd again and again on a full disk only fills the log.
+            if disk_full && node::probe_disk(&self.settings.borrow().paths.state()).is_err() {
+                pause = PATIENCE.1;
+                match self.pause(pause).await {
+                    true => continue,
+                    false => return None,
+                }
+            }
+            let why = match self.try_containerd(stick, &mut disk_full).await {
                 Ok(reached) => {
                     self.board.node("ContainerdUnavailable", None);
                     return Some(reached);
@@ -153,23 +166,36 @@ impl Daemon {
                 Err(why) => why,
             };
             if said.as_ref() != Some(&why) {
-                tracing::warn!("containerd is not available, trying again: {why}");
-                self.board.node("ContainerdUnavailable", Some(why.clone()));
+                tracing::warn!("containerd is not available, it is tried until it is: {why}");
+                self.board.event(EventType::Warning, "ContainerdUnavailable", None, why.as_str());
+                said = Some(why.clone());
             }
-            said = Some(why);
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                signal = self.signals.recv() => match signal {
-                    Some(Signal::Stop) | None => return None,
-                    Some(Signal::Reload) => drop(self.read_settings()),
-                    Some(Signal::Dump) => self.dump(),
-                },
+            self.board.node("ContainerdUnavailable", Some(why));
+            if !self.pause(pause).await {
+                return None;
             }
             pause = (pause * 2).min(PATIENCE.1);
         }
     }
 
-    async fn try_containerd(&self, stick: bool) -> Result<(ContainerdHandle, Runtime), String> {
+    /// Waits, and hears signals meanwhile; false when one says to end.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = self.signals.recv() => match signal {
+                Some(Signal::Stop) | None => return false,
+                Some(Signal::Reload) => drop(self.read_settings()),
+                Some(Signal::Dump) => self.dump(),
+            },
+        }
+        true
+    }
+
+    async fn try_containerd(
+        &self,
+        stick: bool,
+        disk_full: &mut bool,
+    ) -> Result<(ContainerdHandle, Runtime), String> {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
@@ -197,7 +223,14 @@ impl Daemon {
             }
             Err(e) => {
                 handle.stop().await;
-                Err(e)
+                // A containerd that cannot write its database answers, but has no services.
+                let state = settings.paths.state();
+                let probed = node::probe_disk(&state);
+                *disk_full = probed.is_err();
+                Err(match probed {
+                    Ok(()) => e,
+                    Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
+                })
             }
         }
     }
@@ -245,6 +278,8 @@ impl Daemon {
         };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
         let mut line = tokio::time::interval(STATUS_LINE);
+        let mut sync = tokio::time::interval(SYNC);
+        let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
         loop {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
@@ -254,6 +289,8 @@ impl Daemon {
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
                 _ = line.tick() => notify::status(&self.summary()),
+                _ = sync.tick() => make_durable(&store),
+                _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;
@@ -262,6 +299,7 @@ impl Daemon {
         }
         images.abort();
         sync_loop.abort();
+        store.sync();
         if let Err(e) = store.save_source(&source.dir_identities()) {
             tracing::warn!("{e}");
         }
@@ -318,6 +356,13 @@ impl Daemon {
         match fresh {
             Ok(fresh) => {
                 let fresh = Arc::new(fresh);
+                let waiting = self.settings.borrow().waiting_for_restart(&fresh);
+                if !waiting.is_empty() {
+                    tracing::warn!(
+                        "changed, but in force only after a restart of podling: {}",
+                        waiting.join(", ")
+                    );
+                }
                 self.settings.send_replace(fresh.clone());
                 tracing::info!("settings read again");
                 Some(fresh)
@@ -362,7 +407,7 @@ impl Daemon {
             tracing::info!("state: node: {name}: {text}");
         }
         for (key, pod) in &state.pods {
-            let status = serde_json::to_string(&pod.status).unwrap_or_default();
+            let status = serde_json::to_value(&pod.status).unwrap_or_default();
             tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
         }
         for (source, report) in &state.sources {
@@ -372,6 +417,9 @@ impl Daemon {
                 problems = report.problems.len(),
                 "state: source"
             );
+            for problem in &report.problems {
+                tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
+            }
         }
     }
 }
@@ -413,7 +461,7 @@ fn seed(records: &[PodRecord], store: &Store) -> Seed {
         tracing::error!("{}", problem.message);
     }
     let kept = records.iter().filter(|r| !r.spec.removing);
-    Seed { pods: kept.map(|r| Arc::new(r.spec.manifest.clone())).collect(), dirs }
+    Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.
@@ -425,5 +473,13 @@ async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
             pid_file = %embedded.pid_file().display(),
             "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
         ),
+    }
+}
+
+/// Syncs in the background what was written without.
+fn make_durable(store: &Arc<Store>) {
+    if store.needs_sync() {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.sync());
     }
 }

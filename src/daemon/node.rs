@@ -19,6 +19,19 @@ const ADDRESS: Duration = Duration::from_secs(10);
 /// How often the images directory is looked at.
 const IMAGES: Duration = Duration::from_secs(2);
 
+/// Paths in one word for a log line: `/etc/pods,/srv/pods`.
+pub fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether a directory's disk takes a few pages.
+pub fn probe_disk(dir: &Path) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut probe = tempfile::tempfile_in(dir)?;
+    probe.write_all(&[0; 64 << 10])?;
+    probe.sync_all()
+}
+
 /// Whether the Ready condition is true.
 pub fn is_ready(status: &PodStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")

@@ -198,7 +198,8 @@ impl Network {
             Ok(result) => Ok(result),
             Err(error) => {
                 if let Err(undo) = self.detach(request.sandbox_id, Some(request.netns)).await {
-                    tracing::warn!(pod = %request.key, error = %undo, "attaching failed and cannot be undone yet");
+                    // The error itself is told by whoever asked; this is for who wants to know more.
+                    tracing::debug!(pod = %request.key, error = %undo, "attaching failed and cannot be undone yet");
                 }
                 Err(error)
             }

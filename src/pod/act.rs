@@ -86,12 +86,17 @@ impl Worker {
         let Some(current) = &mut self.current else { return false };
         let Some(sandbox) = current.status.sandbox.take() else { return false };
         let has_ports = super::admission::has_host_ports(&current.manifest);
+        let uid = current.spec.uid.clone();
         self.save_status();
         let runtime = self.ctx.runtime.clone();
         let key = self.key.clone();
+        // What made the sandbox fail is often what keeps it from being taken down, and was said.
+        let said = self.held.get("").map(|h| without_ids(&h.why.message));
         let drop = async move {
-            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %key, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
+            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await
+                && said != Some(without_ids(&e))
+            {
+                tracing::warn!(pod = %key, %uid, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
             }
         };
         // A successor may start before the old network is gone, except when old port rules would catch its
@@ -153,7 +158,11 @@ impl Worker {
             }
             self.save_status();
         }
-        if let Err(e) = self.ctx.runtime.start(&created.id).await {
+        let begun = match created.refused {
+            Some(refused) => Err(refused),
+            None => self.ctx.runtime.start(&created.id).await,
+        };
+        if let Err(e) = begun {
             self.start_failed(name, &created.id, &e);
             self.ctx.runtime.discard(&created.id);
             return true;
@@ -164,6 +173,9 @@ impl Worker {
                 "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
                 created.image
             );
+            if restarts == 0 {
+                tracing::warn!(pod = %self.key, container = %name, "StaleImage: {text}");
+            }
             self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
         }
         true
@@ -192,6 +204,8 @@ impl Worker {
         if e.unavailable {
             return self.hold_error(name, e);
         }
+        // What kept it from being tried before is over.
+        self.held.remove(name);
         let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
         let now = clock::now();
         if let Some(current) = &mut self.current
@@ -210,7 +224,7 @@ impl Worker {
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
-        self.save_status();
+        self.save_status_for_good();
         tracing::warn!(pod = %self.key, container = %name, "{e}");
         let text = format!("cannot start container {name}: {}", e.message);
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
@@ -224,7 +238,12 @@ impl Worker {
             let text = format!("stopping container {name} ({why})");
             self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
         } else if stopping.sent >= StopStep::Kill {
-            let text = format!("container {name} did not stop in time: {:?}", stopping.sent);
+            let how = match stopping.sent {
+                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
+                _ => "its grace is over: sending SIGKILL",
+            };
+            tracing::warn!(pod = %self.key, container = %name, "{how}");
+            let text = format!("container {name}: {how}");
             self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
         }
         if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
@@ -252,7 +271,10 @@ impl Worker {
             _ => first,
         };
         if before.is_none() {
-            tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message);
+            match name {
+                "" => tracing::warn!(pod = %self.key, "{}: {}", why.reason, why.message),
+                name => tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message),
+            }
             self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &why.message);
         }
         self.held.insert(name.to_owned(), Held { until: clock::now() + delay, delay, why });
@@ -271,8 +293,8 @@ fn pause_pid(seen: &Seen) -> Option<u32> {
     })
 }
 
-/// A message without the ids in it, which differ at each try.
+/// A message without the ids in it, whole or cut to the twelve digits that people read: they differ at each try.
 fn without_ids(message: &str) -> String {
-    let is_id = |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id = |word: &&str| word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit());
     message.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !is_id(w)).collect::<Vec<_>>().join(" ")
 }

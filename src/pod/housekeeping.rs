@@ -24,5 +24,4 @@ pub async fn sweep(ctx: Context) {
     ctx.runtime.restore_host_ports().await;
     ctx.runtime.leave_network().await;
     ctx.runtime.expire_logs(&known);
-    crate::system::raw::trim_memory();
 }

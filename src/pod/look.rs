@@ -46,7 +46,7 @@ impl Worker {
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
         if news {
-            self.save_status();
+            self.save_status_for_good();
         }
         Ok(Seen { sandbox: self.sandbox_state(), observed, instances })
     }

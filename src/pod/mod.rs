@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod board;
 mod cleanup;
 pub(crate) mod context;
+mod findings;
 mod housekeeping;
 mod look;
 mod manager;

@@ -113,7 +113,7 @@ impl Orphan {
             seen: desired.seen,
             stopped: false,
             removing: false,
-            manifest: (*desired.manifest).clone(),
+            manifest: desired.manifest.clone(),
         };
         (spec, status)
     }
@@ -132,15 +132,7 @@ impl Orphan {
             }
             tokio::time::sleep(LOOK).await;
         }
-        let pod = PodManifest {
-            key: self.key,
-            uid: Some(self.uid.clone()),
-            pod: Default::default(),
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        };
-        super::cleanup::clean_up(ctx, pod, self.uid).await;
+        super::cleanup::clean_up(ctx, self.key, self.uid).await;
     }
 
     async fn signal(&self, ctx: &Context, step: StopStep) {

@@ -11,12 +11,13 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::context::Context;
+use super::findings;
 use super::manager::PodManager;
 use super::orphans::Orphans;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::containerd::Wake;
-use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceUpdate};
+use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
 
 /// How often leftovers are looked for.
@@ -50,6 +51,8 @@ pub struct SyncLoop {
     stored: BTreeMap<PodKey, (PodSpecRecord, StatusRecord)>,
     orphans: Orphans,
     sources_seen: bool,
+    /// What each source last found wrong.
+    reported: BTreeMap<&'static str, Vec<SourceProblem>>,
 }
 
 impl SyncLoop {
@@ -63,6 +66,7 @@ impl SyncLoop {
             stored: BTreeMap::new(),
             orphans,
             sources_seen: false,
+            reported: BTreeMap::new(),
         };
         this.restore(records);
         this
@@ -71,7 +75,7 @@ impl SyncLoop {
     /// Puts what was accepted before this start back in force.
     fn restore(&mut self, records: Vec<PodRecord>) {
         let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
-        let manifests: Vec<_> = staying.iter().map(|r| Arc::new(r.spec.manifest.clone())).collect();
+        let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
             if record.status.sandbox.is_some() {
                 self.ctx.claims.adopt(&manifest.key, manifest);
@@ -83,11 +87,7 @@ impl SyncLoop {
             let key = record.spec.manifest.key.clone();
             if self.stored.contains_key(&key) {
                 // Its successor runs, so nothing of it has processes: only rests are left.
-                tokio::spawn(super::cleanup::clean_up(
-                    self.ctx.clone(),
-                    record.spec.manifest,
-                    record.spec.uid,
-                ));
+                tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, record.spec.uid));
             } else {
                 self.stored.insert(key.clone(), (record.spec, record.status));
                 self.tell(&key);
@@ -129,12 +129,20 @@ impl SyncLoop {
     }
 
     fn handle_source(&mut self, update: SourceUpdate) {
-        self.ctx.board.report(update.source, update.report);
-        let Some(set) = update.pods else { return };
-        let updates = self.config.merge(update.source, set);
-        self.sources_seen = true;
-        for update in updates {
-            self.handle(update);
+        let SourceUpdate { source, pods, report } = update;
+        let before = self.reported.insert(source, report.problems.clone()).unwrap_or_default();
+        self.ctx.board.report(source, report);
+        if let Some(set) = pods {
+            self.sources_seen = true;
+            for update in self.config.merge(source, set) {
+                self.handle(update);
+            }
+        }
+        let now = self.reported.get(source).map_or(&[][..], Vec::as_slice);
+        let file_of = |key: &PodKey| Some(self.manager.get(key)?.manifest.origin.file.clone());
+        findings::announce(&self.ctx.board, &before, now, file_of);
+        for key in self.manager.set_troubles(source, findings::troubles(now)) {
+            self.tell(&key);
         }
     }
 
@@ -156,6 +164,7 @@ impl SyncLoop {
 
     fn handle_pod_additions(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
+            findings::warnings(&self.ctx.board, None, manifest);
             let orphan = self.orphans.take(manifest);
             let uid = orphan.as_ref().map(|o| o.uid.clone());
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
@@ -170,6 +179,8 @@ impl SyncLoop {
 
     fn handle_pod_updates(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
+            let before = self.manager.get(&manifest.key).map(|d| d.manifest.clone());
+            findings::warnings(&self.ctx.board, before.as_deref(), manifest);
             self.manager.update(source, manifest.clone());
             self.tell(&manifest.key);
         }
@@ -177,8 +188,8 @@ impl SyncLoop {
 
     fn handle_pod_removes(&mut self, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
-            tracing::info!(pod = %manifest.key, "manifest removed: stopping the pod");
-            self.manager.remove(&manifest.key);
+            let uid = self.manager.remove(&manifest.key).map(|d| d.uid).unwrap_or_default();
+            tracing::info!(pod = %manifest.key, %uid, "manifest removed: stopping the pod");
             self.tell(&manifest.key);
         }
     }
@@ -231,8 +242,14 @@ impl SyncLoop {
 
     fn order(&mut self, key: &PodKey, change: impl FnOnce(&mut Desired)) -> Result<(), String> {
         let desired = self.manager.get_mut(key).ok_or_else(|| format!("pods \"{}\" not found", key.name))?;
+        let before = desired.restarts;
         change(desired);
+        let ends = desired.stopped || desired.restarts != before;
         self.tell(key);
+        if ends {
+            // Whoever waits for Ready after this order must not be answered with what is going.
+            self.ctx.board.not_ready(key);
+        }
         Ok(())
     }
 

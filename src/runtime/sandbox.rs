@@ -32,6 +32,12 @@ impl Runtime {
         self.adopt_sandbox(id, uid);
         let spec = pod_spec(manifest)?;
         let host_network = spec.host_network == Some(true);
+        if !host_network {
+            // Asked before anything is made: each try would leave a sandbox that, without its plugins,
+            // cannot be taken down either.
+            let status = tokio::task::block_in_place(|| self.inner.network.status());
+            status.map_err(|e| StartError::new("NetworkNotReady", e.to_string()))?;
+        }
         tokio::task::block_in_place(|| {
             self.make_cgroup(spec, uid)?;
             self.pin_namespaces(manifest, id)

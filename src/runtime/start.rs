@@ -80,6 +80,9 @@ pub struct Started {
     pub pid: u32,
     /// `imagePullPolicy: Always` was met with the copy that was there.
     pub stale: bool,
+    /// The OCI runtime would not make its process, for example since the command does not exist. That is a
+    /// run that failed, as with the kubelet, not a start to be tried again.
+    pub refused: Option<StartError>,
 }
 
 impl Runtime {
@@ -129,10 +132,17 @@ impl Runtime {
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mounts = self.create_record(&new, Some(&image)).await?;
         let io = self.task_io(order, container)?;
-        let pid = self.create_task(&new, &mounts, &io).await?;
-        self.link_log(order, &new.id);
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stale })
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let (pid, refused) = match created {
+            Ok(pid) => (pid, None),
+            Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
+                (0, Some(StartError::new("RunContainerError", message)))
+            }
+            Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
+        };
+        self.link_log(order, &new.id);
+        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
     }
 
     /// Runs what was created.
@@ -158,8 +168,16 @@ impl Runtime {
         });
         let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
-        let pid = self.create_task(&new, &[], &TaskIo::Null).await?;
-        Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid, stale: false })
+        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
+        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
+        Ok(Started {
+            id: new.id,
+            image: new.image,
+            image_id: String::new(),
+            pid,
+            stale: false,
+            refused: None,
+        })
     }
 
     async fn new_container(
@@ -210,16 +228,6 @@ impl Runtime {
             Some(image) => self.inner.ctd.prepare_rootfs(&new.id, &image.chain_id).await.map_err(failed),
             None => Ok(Vec::new()),
         }
-    }
-
-    async fn create_task(
-        &self,
-        new: &NewContainer,
-        rootfs: &[super::containerd::Mount],
-        io: &TaskIo,
-    ) -> Result<u32, StartError> {
-        let created = self.inner.ctd.create_task(&new.id, rootfs, io, &self.inner.oci).await;
-        created.map_err(|e| StartError::rpc("CreateContainerError", &e))
     }
 
     /// The image, present and unpacked, or why not; and whether it could be older than its name promises.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -49,7 +50,7 @@ pub struct PodSpecRecord {
     #[serde(default)]
     pub removing: bool,
     /// The manifest in force.
-    pub manifest: PodManifest,
+    pub manifest: Arc<PodManifest>,
 }
 
 /// `pods/<uid>/status.json`: what a restart must know and containerd may have forgotten.

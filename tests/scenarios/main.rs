@@ -15,3 +15,4 @@ mod logs;
 mod network;
 mod pods;
 mod restarts;
+mod words;

@@ -10,6 +10,9 @@ struct Case {
     plan: Plan,
     waiting: BTreeMap<String, Waiting>,
     stopped: bool,
+    hashes: BTreeMap<String, String>,
+    trouble: Option<Waiting>,
+    ending: Option<Ending>,
     conditions: BTreeMap<String, (bool, Timestamp)>,
     now: Timestamp,
 }
@@ -41,6 +44,9 @@ impl Case {
             plan: Plan::default(),
             waiting: BTreeMap::new(),
             stopped: false,
+            hashes: regular.iter().map(|n| ((*n).into(), "h".into())).collect(),
+            trouble: None,
+            ending: None,
             conditions: BTreeMap::new(),
             now: Timestamp::UNIX_EPOCH,
         }
@@ -86,9 +92,12 @@ impl Case {
             sandbox: SandboxState::Ready,
             plan: &self.plan,
             waiting: &self.waiting,
+            hashes: &self.hashes,
             pending_update: None,
+            trouble: self.trouble.as_ref(),
             stopped: self.stopped,
-            terminating: false,
+            terminating: self.ending.is_some(),
+            ending: self.ending,
             host_ip: Some("192.0.2.7"),
             qos_class: "BestEffort",
             now: self.now,
@@ -219,7 +228,7 @@ fn stored(mut case: Case, boot_id: &str) -> PodStatus {
         seen: case.now,
         stopped: false,
         removing: false,
-        manifest,
+        manifest: std::sync::Arc::new(manifest),
     };
     from_record(&PodRecord { spec, status: case.record }).status
 }
@@ -244,4 +253,38 @@ fn a_stored_pod_that_is_done_is_shown_done() {
         assert_eq!(status.phase.as_deref(), Some("Succeeded"));
         assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodCompleted"));
     }
+}
+
+#[test]
+fn a_pod_whose_file_is_broken_runs_on_and_says_that_it_is_not_applied() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    assert_eq!(condition(&case.status(), "Applied").status, "True");
+    case.trouble = Some(Waiting { reason: "ParseError".into(), message: "a.yaml:1:1: no".into() });
+    let status = case.status();
+    let applied = condition(&status, "Applied");
+    assert_eq!((applied.status.as_str(), applied.reason.as_deref()), ("False", Some("ParseError")));
+    assert_eq!(applied.message.as_deref(), Some("a.yaml:1:1: no"));
+    assert_eq!((status.reason.as_deref(), condition(&status, "Ready").status.as_str()), (None, "True"));
+}
+
+#[test]
+fn a_change_is_applied_when_the_containers_before_it_are_gone() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    case.hashes.insert("a".into(), "newer".into());
+    let status = case.status();
+    let applied = condition(&status, "Applied");
+    assert_eq!(applied.reason.as_deref(), Some("Updating"));
+    let text = "containers of the earlier manifest are still being stopped: [a]";
+    assert_eq!(applied.message.as_deref(), Some(text));
+}
+
+#[test]
+fn a_pod_on_its_way_to_a_restart_is_not_ready_though_it_still_runs() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    case.ending = Some(Ending::Restart);
+    let status = case.status();
+    assert_eq!(status.reason.as_deref(), Some("Restarting"));
+    assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodStopping"));
+    assert_eq!(condition(&status, "Applied").status, "False");
+    assert!(status.container_statuses.is_some_and(|c| c[0].ready));
 }

@@ -164,7 +164,13 @@ impl Worker {
         };
         if let Err(e) = begun {
             self.start_failed(name, &created.id, &e);
-            self.ctx.runtime.discard(&created.id);
+            if e.unavailable {
+                // It may have been started all the same. The next look tells: what runs is kept, what does
+                // not is discarded, and never do two run.
+                self.assume_started(name);
+            } else {
+                self.ctx.runtime.discard(&created.id);
+            }
             return true;
         }
         self.started(name, kind, &created.id, created.pid, &created.image);
@@ -179,6 +185,15 @@ impl Worker {
             self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
         }
         true
+    }
+
+    /// Notes the time of a start whose outcome is not known.
+    fn assume_started(&mut self, name: &str) {
+        let current = self.current.as_mut();
+        if let Some(history) = current.and_then(|c| c.status.containers.get_mut(name)) {
+            history.started = Some(Timestamp::now());
+            history.started_at = Some(clock::now());
+        }
     }
 
     fn started(&mut self, name: &str, kind: Kind, id: &str, pid: u32, image: &str) {

@@ -45,6 +45,8 @@ impl Worker {
         }
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
+        // What runs has been started, whatever was heard of its start.
+        self.held.retain(|name, _| !instances.iter().any(|i| i.name == *name && i.is_live()));
         if news {
             self.save_status_for_good();
         }

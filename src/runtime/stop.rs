@@ -78,10 +78,11 @@ impl Runtime {
     pub async fn delete(&self, id: &str) -> Result<(), String> {
         let ctd = &self.inner.ctd;
         if let Err(e) = ctd.delete_task(id).await {
-            if e.class() != ErrorClass::FailedPrecondition {
+            if e.class().is_transient() {
                 return Err(e.to_string());
             }
-            // Created and never started, or a process that containerd still counts.
+            // Created and never started, or a process that containerd still counts; shims have no common
+            // code for the latter.
             ctd.kill(id, libc::SIGKILL, true).await.map_err(|e| e.to_string())?;
             ctd.delete_task(id).await.map_err(|e| e.to_string())?;
         }

@@ -120,3 +120,18 @@ fn a_damaged_status_is_rebuilt_from_containerd_and_stops_nothing() {
     assert_eq!((after.uid(), after.id("main")), (before.uid(), before.id("main")));
     assert!(instance.says("is damaged"), "{}", instance.log());
 }
+
+#[test]
+fn a_pod_whose_start_was_not_answered_keeps_the_process_that_was_started() {
+    use crate::support::Options;
+    use crate::support::fault_proxy::{Fault, UNAVAILABLE};
+    let instance = Instance::with(Options { proxy: true, ..Options::default() });
+    instance.proxy().times(1, "Tasks/Start", Fault::LoseReply(UNAVAILABLE));
+    instance.write("web.yaml", &sleeper("web"));
+    let web = instance.ready("web");
+    let ids = instance.ctr(&["containers", "ls", "-q"]);
+    assert_eq!(ids.lines().count(), 1, "{ids}");
+    assert_eq!(web.restarts("main"), 0);
+    instance
+        .stays(Duration::from_secs(2), "it stays the same", |i| i.ready("web").id("main") == web.id("main"));
+}

@@ -44,8 +44,17 @@ impl Network {
         if self.closing().contains(sandbox) || !is_namespace(&record.netns) {
             return Ok(false);
         }
-        let ports = self.restore_host_ports(sandbox, &record, result, tables).await?;
-        let masquerade = restore_masquerade(sandbox, &record, result, tables).await?;
+        let lacks = |tables: &Tables| {
+            lacks_host_ports(sandbox, &record, result, tables)
+                || !lost_masquerade(sandbox, &record, result, tables).is_empty()
+        };
+        if !lacks(tables) {
+            return Ok(false);
+        }
+        // The tables may have been read before this sandbox was attached, and rules must not be doubled.
+        let fresh = Tables::read().await?;
+        let ports = self.restore_host_ports(sandbox, &record, result, &fresh).await?;
+        let masquerade = restore_masquerade(sandbox, &record, result, &fresh).await?;
         Ok(ports || masquerade)
     }
 
@@ -56,15 +65,8 @@ impl Network {
         result: &Value,
         tables: &Tables,
     ) -> Result<bool, NetworkError> {
-        let ports = &record.runtime.port_mappings;
-        let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap");
-        let Some(portmap) = portmap.filter(|p| !ports.is_empty() && by_iptables(p, "backend")) else {
-            return Ok(false);
-        };
-        let mut families: Vec<Family> = result_ips(result).iter().map(Family::of).collect();
-        families.dedup();
-        let lost = |family: &Family| tables.get(*family).is_some_and(|t| !t.has_host_ports(sandbox, ports));
-        if !families.iter().any(lost) {
+        let Some(portmap) = port_plugin(record) else { return Ok(false) };
+        if !lacks_host_ports(sandbox, record, result, tables) {
             return Ok(false);
         }
         let to = attachment(sandbox, record, record.netns.display().to_string());
@@ -74,6 +76,32 @@ impl Network {
     }
 }
 
+/// The plugin that makes the rules of a sandbox's host ports, if it has any and they are in the tables.
+fn port_plugin(record: &Record) -> Option<&Value> {
+    let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap");
+    portmap.filter(|p| !record.runtime.port_mappings.is_empty() && by_iptables(p, "backend"))
+}
+
+fn lacks_host_ports(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> bool {
+    let ports = &record.runtime.port_mappings;
+    let mut families: Vec<Family> = result_ips(result).iter().map(Family::of).collect();
+    families.dedup();
+    let lost = |family: &Family| tables.get(*family).is_some_and(|t| !t.has_host_ports(sandbox, ports));
+    port_plugin(record).is_some() && families.iter().any(lost)
+}
+
+/// Addresses of a sandbox that should be masqueraded and are not.
+fn lost_masquerade(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> Vec<(IpAddr, String)> {
+    let masked = |p: &&Value| p["ipMasq"] == Value::Bool(true) && by_iptables(p, "ipMasqBackend");
+    let known = |p: &&Value| matches!(plugin_type(p), "bridge" | "ptp");
+    if record.network.plugins.iter().filter(known).find(masked).is_none() {
+        return Vec::new();
+    }
+    let mut lost = addresses(result);
+    lost.retain(|(ip, _)| tables.get(Family::of(ip)).is_some_and(|t| !t.has_masquerade(sandbox, ip)));
+    lost
+}
+
 /// The bridge plugin cannot be asked twice, as the interface exists: its rules are made here.
 async fn restore_masquerade(
     sandbox: &str,
@@ -81,20 +109,13 @@ async fn restore_masquerade(
     result: &Value,
     tables: &Tables,
 ) -> Result<bool, NetworkError> {
-    let masked = |p: &&Value| p["ipMasq"] == Value::Bool(true) && by_iptables(p, "ipMasqBackend");
-    let known = |p: &&Value| matches!(plugin_type(p), "bridge" | "ptp");
-    if record.network.plugins.iter().filter(known).find(masked).is_none() {
-        return Ok(false);
-    }
-    let mut restored = false;
-    for (ip, subnet) in addresses(result) {
-        let Some(table) = tables.get(Family::of(&ip)) else { continue };
-        if !table.has_masquerade(sandbox, &ip) {
-            table.add_masquerade(&record.network.name, sandbox, &ip, &subnet).await?;
-            restored = true;
+    let lost = lost_masquerade(sandbox, record, result, tables);
+    for (ip, subnet) in &lost {
+        if let Some(table) = tables.get(Family::of(ip)) {
+            table.add_masquerade(&record.network.name, sandbox, ip, subnet).await?;
         }
     }
-    Ok(restored)
+    Ok(!lost.is_empty())
 }
 
 /// Newer plugins may be told to use nftables, whose rules are elsewhere.

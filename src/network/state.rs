@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 use super::NetworkError;
 use super::cni::{NetworkList, RuntimeConfig};
 use crate::manifest::PodKey;
+
+/// Begins the names of files that are being written.
+const TEMPORARY: &str = ".tmp";
 
 /// One sandbox's attachment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,9 +54,16 @@ pub struct Records {
 }
 
 impl Records {
-    /// Under the network's state directory.
+    /// Under the network's state directory, cleared of what a killed podling was writing.
     pub fn new(state: &Path) -> Self {
-        Self { directory: state.join("results") }
+        let directory = state.join("results");
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
+                // One that stays is in nobody's way.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Self { directory }
     }
 
     fn file(&self, sandbox: &str) -> PathBuf {
@@ -119,7 +128,7 @@ pub fn write_json<T: Serialize>(file: &Path, value: &T, durable: bool) -> Result
     let write = || -> io::Result<()> {
         let directory = file.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory)?;
-        let mut temporary = NamedTempFile::new_in(directory)?;
+        let mut temporary = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
         temporary.write_all(&serde_json::to_vec_pretty(value)?)?;
         if durable {
             temporary.as_file().sync_all()?;

@@ -1,14 +1,21 @@
 //! Leases: what holds blobs and layers while nothing refers to them yet.
 
 use containerd_client::services::v1::leases_client::LeasesClient;
-use containerd_client::services::v1::{AddResourceRequest, CreateRequest, DeleteRequest, Resource};
+use containerd_client::services::v1::{
+    AddResourceRequest, CreateRequest, DeleteRequest, ListRequest, Resource,
+};
 
 use super::Containerd;
 use super::client::{DEADLINE, Lane};
+use super::containers::quote;
 use super::error::RuntimeError;
+use crate::system::process;
 
 /// How long a lease outlives a podling that died under it.
 const EXPIRES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+/// Label that names the process which took a lease out, as "pid.start".
+const OWNER: &str = "podling.dev/owner";
 
 /// A lease. It ends by [`Lease::release`], or with the value, or after an hour.
 #[derive(Debug)]
@@ -25,11 +32,24 @@ impl Containerd {
         // The wall clock, because containerd compares with it. A clock that jumps ahead meanwhile can
         // only end the lease early, which shows as a missing blob and a repeated import.
         let expires = (jiff::Timestamp::now() + EXPIRES).to_string();
-        let labels = [("containerd.io/gc.expire".to_owned(), expires)].into();
+        let labels = [("containerd.io/gc.expire".to_owned(), expires), (OWNER.to_owned(), owner())].into();
         let mut client = LeasesClient::new(self.channel());
         let request = self.request(CreateRequest { id: id.clone(), labels });
         self.call("create lease", &id, DEADLINE, Lane::Store, client.create(request)).await?;
         Ok(Lease { client: self.under_lease(&id)?, id, held: true })
+    }
+
+    /// Ends leases of podlings that died under them, with what they held.
+    pub async fn end_stray_leases(&self) -> Result<(), RuntimeError> {
+        let mut client = LeasesClient::new(self.channel());
+        let request = self.request(ListRequest { filters: vec![format!("labels.{}", quote(OWNER))] });
+        let answer = self.call("list leases", "", DEADLINE, Lane::Store, client.list(request)).await?;
+        for lease in answer.leases {
+            if lease.labels.get(OWNER).is_some_and(|owner| !is_alive(owner)) {
+                delete(self, &lease.id).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Has the lease of this client, if it is under one, hold a blob (`kind` "content") or snapshot
@@ -45,6 +65,18 @@ impl Containerd {
             _ => Ok(()),
         }
     }
+}
+
+fn owner() -> String {
+    let pid = std::process::id();
+    format!("{pid}.{}", process::start_time(pid).unwrap_or_default())
+}
+
+fn is_alive(owner: &str) -> bool {
+    let parsed =
+        owner.split_once('.').and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)));
+    // What cannot be read is of another version, and ends by itself.
+    parsed.is_none_or(|(pid, start): (u32, u64)| process::start_time(pid).is_ok_and(|s| s == start))
 }
 
 impl Lease {
@@ -78,5 +110,17 @@ async fn delete(client: &Containerd, id: &str) -> Result<(), RuntimeError> {
     match client.call("delete lease", id, DEADLINE, Lane::Store, leases.delete(request)).await {
         Err(e) if !e.is_not_found() => Err(e),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_alive_only_as_the_process_it_was() {
+        assert!(is_alive(&owner()));
+        assert!(!is_alive(&format!("{}.1", std::process::id())));
+        assert!(is_alive("of another version"));
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Kind, Plan, StopStep, Stopping};
+use super::plan::{Action, Kind, Plan, State, StopStep, Stopping};
 use super::status::Waiting;
-use super::worker::{Held, Seen, Worker};
+use super::worker::{Held, Mail, Seen, Worker};
 use crate::runtime::{StartError, StartOrder, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
 use crate::system::clock;
@@ -16,6 +16,8 @@ use crate::system::clock;
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
 /// port) is often put right by a person who is looking.
 const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// How long a creation under way may go on once its pod is to stop.
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// A missing image is looked for at this pace: it costs one call.
 const HOLD_IMAGE: Duration = Duration::from_secs(2);
 
@@ -23,7 +25,14 @@ impl Worker {
     /// Carries a plan out; true when something changed that makes another look worthwhile.
     pub(super) async fn act(&mut self, plan: &Plan, seen: &Seen) -> bool {
         let mut progressed = false;
-        for action in &plan.actions {
+        self.end_shims_of_aborted(plan, seen).await;
+        // A dead container goes after its successor has come: the shim that both share would end with the last
+        // of its containers, and a start that meets its end fails.
+        let is_start = |a: &&Action| matches!(a, Action::Start { .. });
+        let is_discard = |a: &&Action| matches!(a, Action::Discard { .. });
+        let keep_order = !plan.actions.iter().any(|a| is_start(&a));
+        let (first, last): (Vec<_>, Vec<_>) = plan.actions.iter().partition(|a| keep_order || !is_discard(a));
+        for action in first.into_iter().chain(last) {
             progressed |= match action {
                 Action::Discard { id } => {
                     self.ctx.routes.remove(id);
@@ -41,6 +50,17 @@ impl Worker {
             };
         }
         progressed
+    }
+
+    /// A container that was created and not started is one whose creation was cut short, and with it maybe
+    /// that of its shim. Before anything else is started under that shim it is replaced, if nothing runs in it.
+    async fn end_shims_of_aborted(&self, plan: &Plan, seen: &Seen) {
+        let starts = plan.actions.iter().any(|a| matches!(a, Action::Start { .. }));
+        let aborted = seen.instances.iter().filter(|i| i.state == State::Created);
+        let sandboxes: std::collections::BTreeSet<&String> = aborted.map(|i| &i.sandbox).collect();
+        for sandbox in sandboxes.into_iter().filter(|_| starts) {
+            self.ctx.runtime.end_idle_shim(sandbox).await;
+        }
     }
 
     async fn create_sandbox(&mut self) -> bool {
@@ -120,7 +140,16 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
-        let created = match self.ctx.runtime.create(&order).await {
+        let runtime = self.ctx.runtime.clone();
+        let created = tokio::select! {
+            created = runtime.create(&order) => created,
+            // A creation that hangs must not keep a pod that is to go.
+            () = self.given_up() => {
+                tracing::warn!(pod = %self.key, container = %name, "giving up a creation that does not end: the pod is to stop");
+                return true;
+            }
+        };
+        let created = match created {
             Ok(created) => created,
             Err(e) => {
                 self.hold_error(name, &e);
@@ -161,6 +190,19 @@ impl Worker {
             self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
         }
         true
+    }
+
+    /// Waits until the pod is to stop, and then a little for what is under way.
+    async fn given_up(&self) {
+        let Some(uid) = self.current.as_ref().map(|c| c.spec.uid.clone()) else {
+            return std::future::pending().await;
+        };
+        let mut mail = self.mail.clone();
+        let runs = |m: &Mail| m.desired.as_ref().is_some_and(|d| d.uid == uid && !d.stopped);
+        if mail.wait_for(|m| !runs(m)).await.is_err() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(GIVE_UP).await;
     }
 
     fn started(&mut self, name: &str, kind: Kind, id: &str, pid: u32, image: &str) {

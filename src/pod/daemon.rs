@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::board::{Board, Control, EventType};
 use super::context::{Context, Routes};
 use super::node;
-use super::orphans::Orphans;
+use super::orphans::{self, Orphans};
 use super::signals::{self, Signal};
 use super::sync_loop::{Inputs, SyncLoop};
+use super::unseen;
 use crate::runtime::Runtime;
 use crate::runtime::access::RuntimeSlot;
 use crate::runtime::containerd::{Containerd, ContainerdHandle, pleg, resolve};
@@ -110,6 +111,11 @@ impl Daemon {
             tracing::error!("{}", problem.message);
             board.event(EventType::Warning, "DamagedState", None, problem.message);
         }
+        // Those on their way out first: a pod that came after one of the same name is the one to show.
+        let (going, staying): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.spec.removing);
+        for r in going.into_iter().chain(staying) {
+            board.publish(unseen::recorded(&r.spec, &Arc::new(r.spec.manifest.clone()), &r.status));
+        }
         let mut daemon = Self { settings, board, signals, shutdown };
         notify::ready("waiting for containerd");
         let stick = records.iter().any(|r| r.status.sandbox.is_some());
@@ -190,14 +196,18 @@ impl Daemon {
         &mut self,
         runtime: Runtime,
         store: Arc<Store>,
-        records: Vec<PodRecord>,
+        mut records: Vec<PodRecord>,
         control: mpsc::Receiver<Control>,
     ) {
         for note in runtime.notes() {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let orphans = self.find_orphans(&runtime, &records).await;
+        let Some(orphans) = self.find_orphans(&runtime, &mut records).await else { return };
+        // Before housekeeping looks for sandboxes that nobody has.
+        for (sandbox, uid) in orphans.sandboxes() {
+            runtime.adopt_sandbox(sandbox, uid);
+        }
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
                 runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
@@ -255,16 +265,35 @@ impl Daemon {
         tracing::info!("podling ends; {}", self.farewell());
     }
 
-    async fn find_orphans(&self, runtime: &Runtime, records: &[PodRecord]) -> Orphans {
-        let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
+    /// Joins what containerd has with what is on disk; none when a signal said to end first.
+    async fn find_orphans(&mut self, runtime: &Runtime, records: &mut [PodRecord]) -> Option<Orphans> {
         loop {
-            match runtime.observe_all().await {
+            let listed = tokio::select! {
+                listed = runtime.observe_all() => listed,
+                () = self.told_to_stop() => return None,
+            };
+            match listed {
                 Ok(seen) => {
-                    return Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox));
+                    orphans::mend(records, &seen);
+                    let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
+                    return Some(Orphans::find(seen, &known));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
-            tokio::time::sleep(PATIENCE.1).await;
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE.1) => {}
+                () = self.told_to_stop() => return None,
+            }
+        }
+    }
+
+    async fn told_to_stop(&mut self) {
+        loop {
+            match self.signals.recv().await {
+                Some(Signal::Stop) | None => return,
+                Some(Signal::Reload) => drop(self.read_settings()),
+                Some(Signal::Dump) => self.dump(),
+            }
         }
     }
 

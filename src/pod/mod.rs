@@ -20,4 +20,5 @@ pub mod plan;
 mod signals;
 mod status;
 mod sync_loop;
+mod unseen;
 mod worker;

@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
 use super::context::Context;
 use super::plan::{Kind, StopStep};
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::{Observed, TaskState};
-use crate::store::{ContainerHistory, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
+use crate::store::{ContainerHistory, PodRecord, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
 use crate::system::clock;
 
 /// How often a stopping orphan is looked at.
@@ -25,7 +27,6 @@ pub struct Orphan {
     /// The uid their labels name.
     pub uid: String,
     containers: Vec<Observed>,
-    ips: Vec<String>,
 }
 
 /// All of them.
@@ -35,18 +36,18 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Sorts out which of the observed containers belong to no known uid; `ips` tells a sandbox's addresses.
-    pub fn find(seen: Vec<Observed>, known: &[&str], ips: impl Fn(&str) -> Vec<String>) -> Self {
+    /// Sorts out which of the observed containers belong to no known uid.
+    pub fn find(seen: Vec<Observed>, known: &[&str]) -> Self {
         let mut by_uid: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
         for one in seen.into_iter().filter(|o| !known.contains(&o.labels.uid.as_str())) {
             by_uid.entry(one.labels.uid.clone()).or_default().push(one);
         }
         let pods = by_uid
             .into_iter()
-            .filter_map(|(uid, containers)| {
-                let labels = &containers.first()?.labels;
-                let (key, ips) = (labels.key.clone(), ips(&labels.sandbox));
-                Some(Orphan { key, uid, containers, ips })
+            .filter_map(|(uid, mut containers)| {
+                containers.sort_by_key(newest_last);
+                let key = containers.last()?.labels.key.clone();
+                Some(Orphan { key, uid, containers })
             })
             .collect();
         Self { pods }
@@ -63,50 +64,86 @@ impl Orphans {
         Some(self.pods.swap_remove(at))
     }
 
+    /// Those of a pod's name that no manifest describes.
+    pub fn take_others(&mut self, key: &PodKey) -> Vec<Orphan> {
+        self.pods.extract_if(.., |o| o.key == *key).collect()
+    }
+
+    /// Their sandboxes, each with the uid of its pod.
+    pub fn sandboxes(&self) -> Vec<(&str, &str)> {
+        let all = self.pods.iter().flat_map(|o| o.containers.iter().map(|c| (c, &o.uid)));
+        all.map(|(c, uid)| (c.labels.sandbox.as_str(), uid.as_str())).collect()
+    }
+
     /// Those that nothing explained.
     pub fn drain(&mut self) -> Vec<Orphan> {
         std::mem::take(&mut self.pods)
     }
 }
 
+/// Fills in the status of pods whose own was lost and whose containers are there.
+pub fn mend(records: &mut [PodRecord], seen: &[Observed]) {
+    for record in records {
+        let status = &record.status;
+        let mut containers: Vec<Observed> =
+            seen.iter().filter(|o| o.labels.uid == record.spec.uid).cloned().collect();
+        containers.sort_by_key(newest_last);
+        if status.sandbox.is_none() && status.containers.is_empty() && !containers.is_empty() {
+            record.status = status_of(&containers, &record.spec.manifest);
+            tracing::info!(pod = %record.spec.manifest.key, uid = %record.spec.uid, "taking running containers back by their labels");
+        }
+    }
+}
+
+/// Order in which a later container says more about its pod.
+fn newest_last(one: &Observed) -> (bool, u32) {
+    (matches!(one.task, TaskState::Running { .. } | TaskState::Unresponsive), one.labels.attempt)
+}
+
+/// What containers, the newest last, tell of their pod's status.
+fn status_of(containers: &[Observed], manifest: &PodManifest) -> StatusRecord {
+    let mut status = StatusRecord {
+        version: VERSION,
+        boot_id: clock::boot_id().into(),
+        sandboxes: 1,
+        ..StatusRecord::default()
+    };
+    for one in containers {
+        let labels = &one.labels;
+        status.sandbox = Some(SandboxRecord {
+            id: labels.sandbox.clone(),
+            ips: labels.ips.clone(),
+            host_network: labels.host_network,
+            ready: true,
+        });
+        if labels.kind == Kind::Pause {
+            continue;
+        }
+        let history = ContainerHistory {
+            attempt: labels.attempt,
+            restarts: labels.restarts,
+            hash: labels.container_hash.clone(),
+            image: one.image.clone(),
+            completed: false,
+            ..ContainerHistory::default()
+        };
+        status.containers.insert(labels.name.clone(), history);
+    }
+    // What a running pod's init containers did is behind it.
+    let running =
+        |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
+    if containers.iter().any(running) {
+        for init in manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+            status.containers.entry(init.name.clone()).or_default().completed = true;
+        }
+    }
+    status
+}
+
 impl Orphan {
     /// The record that was lost, as far as labels tell.
     pub fn into_record(self, desired: &Desired) -> (PodSpecRecord, StatusRecord) {
-        let mut status = StatusRecord {
-            version: VERSION,
-            boot_id: clock::boot_id().into(),
-            sandboxes: 1,
-            ..StatusRecord::default()
-        };
-        for one in &self.containers {
-            let labels = &one.labels;
-            status.sandbox = Some(SandboxRecord {
-                id: labels.sandbox.clone(),
-                ips: self.ips.clone(),
-                host_network: labels.host_network,
-                ready: true,
-            });
-            if labels.kind == Kind::Pause {
-                continue;
-            }
-            let history = status.containers.entry(labels.name.clone()).or_default();
-            *history = ContainerHistory {
-                attempt: labels.attempt,
-                restarts: labels.restarts,
-                hash: labels.container_hash.clone(),
-                image: one.image.clone(),
-                completed: false,
-                ..ContainerHistory::default()
-            };
-        }
-        // What a running pod's init containers did is behind it.
-        let running =
-            |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
-        if self.containers.iter().any(running) {
-            for init in desired.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
-                status.containers.entry(init.name.clone()).or_default().completed = true;
-            }
-        }
+        let status = status_of(&self.containers, &desired.manifest);
         let spec = PodSpecRecord {
             version: VERSION,
             uid: self.uid,
@@ -119,9 +156,56 @@ impl Orphan {
         (spec, status)
     }
 
+    /// A record of a pod on its way out, with as much of a spec as stopping it takes.
+    pub fn into_removal(self) -> (PodSpecRecord, StatusRecord) {
+        let grace = self.grace();
+        let mut pod = self.manifest();
+        let named = |kind: Kind| {
+            let of_kind = self.containers.iter().filter(move |c| c.labels.kind == kind);
+            let names: std::collections::BTreeSet<_> = of_kind.map(|c| c.labels.name.clone()).collect();
+            names.into_iter().map(|name| Container { name, ..Container::default() }).collect::<Vec<_>>()
+        };
+        pod.pod.spec = Some(PodSpec {
+            containers: named(Kind::Regular),
+            init_containers: Some(named(Kind::Init)),
+            termination_grace_period_seconds: Some(grace.try_into().unwrap_or(i64::MAX)),
+            host_network: Some(self.containers.iter().any(|c| c.labels.host_network)),
+            ..PodSpec::default()
+        });
+        let status = status_of(&self.containers, &pod);
+        let spec = PodSpecRecord {
+            version: VERSION,
+            uid: self.uid,
+            source: "file".into(),
+            seen: jiff::Timestamp::now(),
+            stopped: false,
+            removing: true,
+            manifest: pod,
+        };
+        (spec, status)
+    }
+
+    fn grace(&self) -> u64 {
+        self.containers.iter().map(|c| c.labels.grace_seconds).max().unwrap_or(30)
+    }
+
+    fn manifest(&self) -> PodManifest {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some(self.key.name.clone());
+        pod.metadata.namespace = Some(self.key.namespace.clone());
+        PodManifest {
+            key: self.key.clone(),
+            uid: Some(self.uid.clone()),
+            pod,
+            hashes: Default::default(),
+            origin: Default::default(),
+            warnings: Vec::new(),
+        }
+    }
+
     /// Stops the containers and removes what is left of the pod.
     pub async fn stop(self, ctx: Context) {
-        let grace = self.containers.iter().map(|c| c.labels.grace_seconds).max().unwrap_or(30);
+        let grace = self.grace();
         let start = clock::now();
         self.signal(&ctx, StopStep::Signal).await;
         let (mut step, mut until) = (StopStep::Signal, start + Duration::from_secs(grace.max(2)));
@@ -133,14 +217,7 @@ impl Orphan {
             }
             tokio::time::sleep(LOOK).await;
         }
-        let pod = PodManifest {
-            key: self.key,
-            uid: Some(self.uid.clone()),
-            pod: Default::default(),
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        };
+        let pod = self.manifest();
         super::cleanup::clean_up(ctx, pod, self.uid).await;
     }
 
@@ -162,3 +239,6 @@ impl Orphan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState};
+use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState, State};
 use crate::store::{ContainerHistory, Exit, StatusRecord};
+
+/// Reason of a pod of which a shim does not answer.
+pub const UNRESPONSIVE: &str = "ShimUnresponsive";
 
 /// Why something of a pod waits: a CamelCase reason and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +154,11 @@ fn states(
                 terminated(history.last.as_ref()),
             )
         }
+        None if exit.is_none() && history.completed => {
+            // An init container whose run is known by its effect alone: the pod runs, the record was lost.
+            let done = ContainerStateTerminated { reason: Some("Completed".into()), ..Default::default() };
+            (ContainerState { terminated: Some(done), ..Default::default() }, ContainerState::default())
+        }
         None => (terminated(exit), terminated(history.previous.as_ref())),
     }
 }
@@ -169,7 +177,7 @@ fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<W
     if let Some(w) = facts.waiting.get(&spec.name) {
         return Some(w.clone());
     }
-    if exit.is_some() {
+    if exit.is_some() || facts.record.containers.get(&spec.name).is_some_and(|h| h.completed) {
         return None;
     }
     let word = if facts.spec.init_containers.iter().flatten().next().is_some() {
@@ -226,8 +234,15 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
         let how = "stopped by podling stop; podling start runs it again";
         return (Some("Stopped".into()), Some(how.into()));
     }
+    let silent: Vec<_> =
+        facts.instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.as_str()).collect();
     match (facts.waiting.get(""), facts.pending_update) {
         (Some(w), _) | (None, Some(w)) => of(w),
+        (None, None) if !silent.is_empty() => {
+            let text =
+                format!("the shim of {} does not answer, so whether it runs is not known", silent.join(", "));
+            (Some(UNRESPONSIVE.into()), Some(text))
+        }
         (None, None) => (None, None),
     }
 }

@@ -11,6 +11,7 @@ pub mod logs;
 mod node;
 mod observe;
 mod sandbox;
+mod shims;
 pub mod spec;
 mod start;
 mod stop;
@@ -51,6 +52,8 @@ struct Inner {
     pause_rootfs: PathBuf,
     /// Users looked up in images: (chain id, what was asked) to the answer; an image never changes.
     users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
+    /// Containers whose shims may be left behind.
+    notes: shims::Notes,
     /// Containers being deleted behind the scenes.
     discarding: Mutex<HashSet<String>>,
     /// Sandboxes that exist, with the uid of their pod.

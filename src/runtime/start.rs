@@ -130,6 +130,7 @@ impl Runtime {
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mounts = self.create_record(&new, Some(&image)).await?;
         let io = self.task_io(order, container)?;
+        self.note_shim(order, &new.id)?;
         let pid = self.create_task(&new, &mounts, &io).await?;
         self.link_log(order, &new.id);
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
@@ -159,6 +160,7 @@ impl Runtime {
         });
         let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
+        self.note_shim(order, &new.id)?;
         let pid = self.create_task(&new, &[], &TaskIo::Null).await?;
         Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid, stale: false })
     }
@@ -186,6 +188,7 @@ impl Runtime {
             stop_signal,
             grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
             host_network: order.sandbox.host_network,
+            ips: order.sandbox.ips.clone(),
         };
         let snapshotter = self.inner.ctd.snapshotter().await;
         Ok(NewContainer {
@@ -211,6 +214,13 @@ impl Runtime {
             Some(image) => self.inner.ctd.prepare_rootfs(&new.id, &image.chain_id).await.map_err(failed),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+        self.inner
+            .notes
+            .add(&order.sandbox.id, id)
+            .map_err(|e| StartError::new("CreateContainerError", format!("cannot note the container: {e}")))
     }
 
     async fn create_task(

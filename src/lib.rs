@@ -5,6 +5,7 @@
 //! back up into `pod::board`, which `server` shows and `cli` prints. `docs/design.md` has the picture.
 
 pub mod cli;
+pub mod daemon;
 pub mod image;
 pub mod manifest;
 pub mod network;

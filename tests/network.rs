@@ -6,6 +6,7 @@ use std::fs;
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -212,6 +213,63 @@ fn rules_that_were_flushed_are_put_back_by_the_next_check() {
         for id in ["web", "plain"] {
             podling.remove(id).await;
         }
+        podling.network.cleanup_if_unused().await.unwrap();
+        assert_eq!(host(), before);
+    });
+}
+
+/// A bridge plugin that takes its time for ADD.
+fn slow_bridge(root: &Path) -> Network {
+    let plugins = ["/opt/cni/bin", "/usr/lib/cni"];
+    let bridge = plugins.map(|d| Path::new(d).join("bridge")).into_iter().find(|p| p.exists()).unwrap();
+    let bin = root.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = format!("#!/bin/sh\n[ $CNI_COMMAND != ADD ] || sleep 1\nexec {}\n", bridge.display());
+    fs::write(bin.join("bridge"), script).unwrap();
+    fs::set_permissions(bin.join("bridge"), fs::Permissions::from_mode(0o755)).unwrap();
+    Network::new(NetworkOptions {
+        conf_dir: root.join("etc/cni/net.d"),
+        bin_dirs: [bin].into_iter().chain(plugins.map(PathBuf::from)).collect(),
+        state: root.join("network"),
+        system: false,
+    })
+}
+
+#[test]
+fn a_check_that_began_while_a_pod_was_attached_adds_no_second_rule() {
+    isolated("a_check_that_began_while_a_pod_was_attached_adds_no_second_rule", async || {
+        let mut podling = Podling::new();
+        podling.network = slow_bridge(podling.root.path());
+        let before = host();
+        let check = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(podling.network.pending(), ["web"], "the plugin is at work");
+            podling.network.check_all().await.unwrap()
+        };
+        let (added, restored) = tokio::join!(podling.add("web", &[8080]), check);
+        added.unwrap();
+        assert_eq!(restored, [""; 0]);
+        let rules = host();
+        let lines: Vec<&str> = rules.lines().filter(|l| l.starts_with("-A")).collect();
+        let distinct: BTreeSet<&str> = lines.iter().copied().collect();
+        assert_eq!(lines.len(), distinct.len(), "{rules}");
+        podling.remove("web").await;
+        podling.network.cleanup_if_unused().await.unwrap();
+        assert_eq!(host(), before);
+    });
+}
+
+#[test]
+fn a_rule_that_stands_twice_does_not_keep_a_pod_attached() {
+    isolated("a_rule_that_stands_twice_does_not_keep_a_pod_attached", async || {
+        let podling = Podling::new();
+        let before = host();
+        podling.add("web", &[]).await.unwrap();
+        let saved = run("iptables-save", &["-t", "nat"]);
+        let rule = saved.lines().find(|l| l.starts_with("-A POSTROUTING ")).unwrap();
+        run("sh", &["-c", &format!("iptables -t nat {rule}")]);
+        podling.remove("web").await;
+        assert_eq!((podling.leases().len(), podling.network.pending().len()), (0, 0));
         podling.network.cleanup_if_unused().await.unwrap();
         assert_eq!(host(), before);
     });

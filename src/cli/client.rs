@@ -135,7 +135,9 @@ async fn whole(body: Incoming) -> Result<Bytes, CliError> {
 
 async fn decode<T: DeserializeOwned>(response: Response<Incoming>) -> Result<T, CliError> {
     let bytes = whole(response.into_body()).await?;
-    serde_json::from_slice(&bytes).map_err(|e| {
+    // By way of a Value, so that the API's types are compiled for one deserializer only: they are large.
+    let value = serde_json::from_slice::<serde_json::Value>(&bytes);
+    value.and_then(serde_json::from_value).map_err(|e| {
         CliError::Failed(format!(
             "podling answered something unexpected ({e}); are client and daemon the same version?"
         ))
@@ -199,7 +201,7 @@ impl Stream {
     /// The next line as an object.
     pub(super) async fn object<T: DeserializeOwned>(&mut self) -> Result<Option<T>, CliError> {
         let Some(line) = self.line().await? else { return Ok(None) };
-        let object = serde_json::from_slice(&line);
+        let object = serde_json::from_slice::<serde_json::Value>(&line).and_then(serde_json::from_value);
         object.map(Some).map_err(|e| CliError::Failed(format!("podling answered something unexpected: {e}")))
     }
 }

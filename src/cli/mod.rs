@@ -1,7 +1,7 @@
 //! The command line: one file a verb, kubectl's words and columns, and exit codes to script by.
 //!
 //! `run` hands over to the daemon; `check` and `completions` work offline; every other verb asks the
-//! daemon over its socket ([`client`]) and prints what it gets. Nothing imports this folder.
+//! daemon over its socket (`client`) and prints what it gets. Nothing imports this folder.
 
 mod age;
 mod args;

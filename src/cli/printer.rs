@@ -19,6 +19,8 @@ pub(super) struct Row {
     pub age: String,
     pub ip: String,
     pub node: String,
+    pub nominated: String,
+    pub gates: String,
 }
 
 impl Row {
@@ -30,7 +32,7 @@ impl Row {
         }
         cells.extend([self.name, self.ready, self.status, self.restarts, self.age]);
         if wide {
-            cells.extend([self.ip, self.node]);
+            cells.extend([self.ip, self.node, self.nominated, self.gates]);
         }
         cells
     }
@@ -44,7 +46,8 @@ pub(super) fn header(with_namespace: bool, wide: bool) -> Vec<String> {
     }
     names.extend(["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
     if wide {
-        names.extend(["IP", "NODE"]);
+        // The last two are always empty here; scripts count kubectl's columns.
+        names.extend(["IP", "NODE", "NOMINATED NODE", "READINESS GATES"]);
     }
     names.into_iter().map(str::to_owned).collect()
 }
@@ -66,6 +69,8 @@ pub(super) fn row(pod: &Pod, now: Timestamp) -> Row {
         age: age::since(pod.metadata.creation_timestamp.as_ref().map(|t| t.0), now),
         ip: pod.status.as_ref().and_then(|s| s.pod_ip.clone()).unwrap_or_else(none),
         node: pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_else(none),
+        nominated: none(),
+        gates: none(),
     }
 }
 
@@ -107,6 +112,10 @@ fn sums(pod: &Pod) -> Sums {
         sums.restarts = sidecar_sums.restarts;
         sums.last_restart = sidecar_sums.last_restart;
         walk_containers(status, &mut sums);
+    }
+    // How its containers ended is not what a person needs to know of a pod that was stopped by order.
+    if let Some(reason @ ("Stopped" | "Stopping" | "Restarting")) = status.reason.as_deref() {
+        sums.status = reason.to_owned();
     }
     let ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     if pod.metadata.deletion_timestamp.is_some() && !ended {

@@ -18,5 +18,5 @@ pub(super) fn run(root: PathBuf, args: args::Run) -> Outcome {
     };
     let settings = Settings::load(&flags)?;
     logging::init(&log).map_err(|e| CliError::Usage(e.to_string()))?;
-    Ok(crate::pod::daemon::run(settings, log))
+    Ok(crate::daemon::run(settings))
 }

@@ -13,6 +13,7 @@ use super::args::{Wait, pod_name};
 use super::client::{Client, Stream};
 use super::error::CliError;
 use crate::manifest::{self, ReadOptions};
+use crate::pod::board::APPLIED;
 use crate::server::query::{Query, encode};
 use crate::server::wire::{NodeStatus, PodDetails, WatchEvent};
 
@@ -86,6 +87,15 @@ enum Wanted {
     Hash(String),
 }
 
+/// What was seen of the pod so far.
+#[derive(Default)]
+struct Latest {
+    /// It was there.
+    any: bool,
+    /// Why its manifest does not run, when that is what is waited for.
+    why: Option<String>,
+}
+
 struct Waiter<'a> {
     client: &'a Client,
     namespace: &'a str,
@@ -114,17 +124,17 @@ impl<'a> Waiter<'a> {
 
     /// Watches until the goal is met, through restarts of the daemon, at most until `deadline`.
     async fn run(&self, deadline: Instant) -> Result<(), CliError> {
-        let mut seen = false;
+        let mut seen = Latest::default();
         let mut stream = self.open().await?;
         loop {
             match self.watch(&mut stream, &mut seen, deadline).await {
                 Ok(Watched::Met) => return Ok(()),
-                Ok(Watched::TimedOut) => return Err(self.timed_out(seen)),
+                Ok(Watched::TimedOut) => return Err(self.timed_out(&seen)),
                 Ok(Watched::Ended) | Err(_) => {}
             }
             stream = loop {
                 if Instant::now() >= deadline {
-                    return Err(self.timed_out(seen));
+                    return Err(self.timed_out(&seen));
                 }
                 sleep(RECONNECT).await;
                 if let Ok(stream) = self.open().await {
@@ -146,12 +156,13 @@ impl<'a> Waiter<'a> {
     async fn watch(
         &self,
         stream: &mut Stream,
-        seen: &mut bool,
+        seen: &mut Latest,
         deadline: Instant,
     ) -> Result<Watched, CliError> {
         let patience = deadline.max(Instant::now() + FIRST_LOOK);
         let mut pod: Option<Pod> = None;
         let mut told = false;
+        seen.why = None;
         loop {
             tokio::select! {
                 event = stream.object::<WatchEvent<Pod>>() => {
@@ -159,8 +170,9 @@ impl<'a> Waiter<'a> {
                     match kind.as_str() {
                         "BOOKMARK" => told = true,
                         "DELETED" => pod = None,
-                        _ => (*seen, pod) = (true, Some(object)),
+                        _ => (seen.any, pod) = (true, Some(object)),
                     }
+                    seen.why = Self::why_not_applied(pod.as_ref()).filter(|_| self.goal == Goal::Applied);
                 }
                 () = sleep(REREAD), if self.goal == Goal::Applied && told => {}
                 () = sleep_until(if told { deadline } else { patience }) => return Ok(Watched::TimedOut),
@@ -186,11 +198,21 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// What the daemon says about why a manifest does not run.
+    fn why_not_applied(pod: Option<&Pod>) -> Option<String> {
+        let conditions = pod?.status.as_ref()?.conditions.as_ref()?;
+        conditions.iter().find(|c| c.type_ == APPLIED && c.status != "True")?.message.clone()
+    }
+
     async fn applied(&self, pod: &Pod) -> bool {
         let annotations = pod.metadata.annotations.as_ref();
         let Some(running) = annotations.and_then(|a| a.get("kubernetes.io/config.hash")) else {
             return false;
         };
+        let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        if conditions.into_iter().any(|c| c.type_ == APPLIED && c.status != "True") {
+            return false;
+        }
         match &self.wanted {
             Wanted::Hash(hash) => hash == running,
             Wanted::Own => {
@@ -205,12 +227,13 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn timed_out(&self, seen: bool) -> CliError {
-        if !seen && self.goal != Goal::Deleted {
+    fn timed_out(&self, seen: &Latest) -> CliError {
+        if !seen.any && self.goal != Goal::Deleted {
             let message = format!("pods {:?} not found", self.name);
             return CliError::Server { reason: "NotFound".to_owned(), message };
         }
-        CliError::Failed(format!("timed out waiting for the condition on pods/{}", self.name))
+        let why = seen.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        CliError::Failed(format!("timed out waiting for the condition on pods/{}{why}", self.name))
     }
 }
 

@@ -134,7 +134,7 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
             size: image.target.size,
         };
         client.put_image_record(&record).await.map_err(failed)?;
-        tracing::info!(image = record.name, archive = %path.display(), "imported");
+        tracing::debug!(image = record.name, archive = %path.display(), "imported");
         names.push(record.name);
     }
     Ok(names)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{ImportError, import_path};
 use super::reference::ImageRef;
 use crate::runtime::containerd::Containerd;
+use crate::system::files::{self, Durability};
 
 /// What came of the images directory.
 #[derive(Debug, Default)]
@@ -159,13 +160,8 @@ fn load(path: &Path) -> State {
 }
 
 fn save(path: &Path, state: &State) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(dir)?;
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
-    file.write_all(&serde_json::to_vec_pretty(state)?)?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|e| e.error)?;
-    fs::File::open(dir)?.sync_all()
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    files::replace(path, &serde_json::to_vec_pretty(state)?, 0o600, Durability::Synced)
 }
 
 #[cfg(test)]

@@ -60,13 +60,6 @@ impl ImageRef {
             (None, None) => self.repository(),
         }
     }
-
-    /// The name in the words of its writer: without what docker adds.
-    pub fn familiar(&self) -> String {
-        let name = self.to_string();
-        let short = name.strip_prefix("docker.io/library/").or_else(|| name.strip_prefix("docker.io/"));
-        short.map(str::to_owned).unwrap_or(name)
-    }
 }
 
 impl fmt::Display for ImageRef {
@@ -280,14 +273,6 @@ mod tests {
             assert!(e.why.contains(why), "{bad}: {e}");
             assert!(e.to_string().starts_with(&format!("invalid image name {bad:?}: ")));
         }
-    }
-
-    #[test]
-    fn the_familiar_form_drops_what_docker_added() {
-        let familiar = |s: &str| ImageRef::parse(s).unwrap().familiar();
-        assert_eq!(familiar("busybox"), "busybox:latest");
-        assert_eq!(familiar("team/app:1"), "team/app:1");
-        assert_eq!(familiar("quay.io/a/b:1"), "quay.io/a/b:1");
     }
 
     proptest! {

@@ -19,6 +19,7 @@ mod objects;
 mod positions;
 mod quantity;
 mod strict;
+mod suggest;
 mod support;
 mod support_doc;
 #[cfg(test)]
@@ -26,7 +27,8 @@ mod tests;
 mod validate;
 
 pub use objects::*;
-pub use quantity::{parse_nano, parse_units};
+pub use quantity::{Quantity, QuantityError};
+pub use suggest::nearest;
 pub use support_doc::support_table_markdown;
 
 /// Reads a manifest file: one [`Document`] for each YAML document with content, an item of a `List`

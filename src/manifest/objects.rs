@@ -59,6 +59,7 @@ pub struct PodManifest {
     pub uid: Option<String>,
     /// The object with the API defaults filled in. `metadata.uid` and the `kubernetes.io/config.*`
     /// annotations are set later, by the pod manager.
+    #[serde(with = "by_value")]
     pub pod: Pod,
     /// What the spec hash and its parts are.
     pub hashes: Hashes,
@@ -168,4 +169,20 @@ pub struct ReadOptions {
     pub name_suffix: Option<String>,
     /// `spec.nodeName` of the pods.
     pub node_name: String,
+}
+
+/// A Pod in a file, by way of a JSON value: the type is large, and this way it is compiled for one serializer
+/// and one deserializer only.
+mod by_value {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+    use serde_json::Value;
+
+    pub fn serialize<S: Serializer>(pod: &Pod, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_json::to_value(pod).map_err(ser::Error::custom)?.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pod, D::Error> {
+        serde_json::from_value(Value::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
 }

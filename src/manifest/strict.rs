@@ -4,9 +4,8 @@ use super::fields::{Object, POD, Shape};
 use super::node::{Entry, quote};
 use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
+use super::suggest::nearest;
 
-/// Longest field name that is compared with the known ones; the longest of the API has 47 letters.
-const COMPARED: usize = 64;
 /// Names that occur in too many types to say where they belong.
 const COMMON: &[&str] =
     &["name", "type", "path", "key", "value", "mode", "kind", "items", "user", "port", "host"];
@@ -31,62 +30,16 @@ pub fn unknown(
 }
 
 fn hint(object: &'static Object, name: &str) -> Option<String> {
-    if name.len() > COMPARED {
-        return None;
-    }
     if name.chars().any(|c| c.is_whitespace() && !c.is_ascii()) {
         return Some(
             "it holds blanks that YAML takes for letters, as pasted from a web page; use plain spaces".into(),
         );
     }
-    if let Some(close) = closest(object, name) {
+    if let Some(close) = nearest(name, object.fields.iter().map(|field| field.name)) {
         return Some(format!("did you mean {close}?"));
     }
     let homes = homes(name);
     (!homes.is_empty()).then(|| format!("{name} belongs under {}", homes.join(" or ")))
-}
-
-/// The field whose name differs only in case, dashes or a few letters.
-fn closest(object: &'static Object, name: &str) -> Option<&'static str> {
-    let folded = fold(name);
-    if let Some(field) = object.fields.iter().find(|field| fold(field.name) == folded) {
-        return Some(field.name);
-    }
-    let allowed = match name.len() {
-        0..4 => return None,
-        4..8 => 1,
-        _ => 2,
-    };
-    object
-        .fields
-        .iter()
-        .map(|field| (distance(&folded, &fold(field.name)), field.name))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, name)| name)
-}
-
-fn fold(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-}
-
-/// Number of letters to insert, remove, replace or swap with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replace = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replace.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
 }
 
 /// Where else in a Pod a field of exactly this name stands: the places nearest to the root.

@@ -44,17 +44,14 @@ impl Network {
         if self.closing().contains(sandbox) || !is_namespace(&record.netns) {
             return Ok(false);
         }
-        let lacks = |tables: &Tables| {
-            lacks_host_ports(sandbox, &record, result, tables)
-                || !lost_masquerade(sandbox, &record, result, tables).is_empty()
-        };
-        if !lacks(tables) {
+        if !lost(sandbox, &record, result, tables) {
             return Ok(false);
         }
-        // The tables may have been read before this sandbox was attached, and rules must not be doubled.
-        let fresh = Tables::read().await?;
-        let ports = self.restore_host_ports(sandbox, &record, result, &fresh).await?;
-        let masquerade = restore_masquerade(sandbox, &record, result, &fresh).await?;
+        // The tables may be older than the sandbox, whose ADD ended while its lock was waited for. A rule
+        // that is put in twice keeps DEL from removing its chain.
+        let tables = &Tables::read().await?;
+        let ports = self.restore_host_ports(sandbox, &record, result, tables).await?;
+        let masquerade = restore_masquerade(sandbox, &record, result, tables).await?;
         Ok(ports || masquerade)
     }
 
@@ -65,10 +62,7 @@ impl Network {
         result: &Value,
         tables: &Tables,
     ) -> Result<bool, NetworkError> {
-        let Some(portmap) = port_plugin(record) else { return Ok(false) };
-        if !lacks_host_ports(sandbox, record, result, tables) {
-            return Ok(false);
-        }
+        let Some(portmap) = lost_portmap(sandbox, record, result, tables) else { return Ok(false) };
         let to = attachment(sandbox, record, record.netns.display().to_string());
         // portmap begins by clearing the sandbox's own chain, so that ADD may be repeated.
         self.client.run("ADD", &record.network, portmap, &record.runtime, &to, Some(result)).await?;
@@ -76,30 +70,40 @@ impl Network {
     }
 }
 
-/// The plugin that makes the rules of a sandbox's host ports, if it has any and they are in the tables.
-fn port_plugin(record: &Record) -> Option<&Value> {
-    let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap");
-    portmap.filter(|p| !record.runtime.port_mappings.is_empty() && by_iptables(p, "backend"))
+/// Whether any rule of the sandbox is missing in the tables.
+fn lost(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> bool {
+    lost_portmap(sandbox, record, result, tables).is_some()
+        || lost_masquerade(sandbox, record, result, tables).next().is_some()
 }
 
-fn lacks_host_ports(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> bool {
+/// The plugin that makes the host ports' rules, where some are missing.
+fn lost_portmap<'a>(sandbox: &str, record: &'a Record, result: &Value, tables: &Tables) -> Option<&'a Value> {
     let ports = &record.runtime.port_mappings;
+    let portmap = record.network.plugins.iter().find(|p| plugin_type(p) == "portmap")?;
+    if ports.is_empty() || !by_iptables(portmap, "backend") {
+        return None;
+    }
     let mut families: Vec<Family> = result_ips(result).iter().map(Family::of).collect();
     families.dedup();
     let lost = |family: &Family| tables.get(*family).is_some_and(|t| !t.has_host_ports(sandbox, ports));
-    port_plugin(record).is_some() && families.iter().any(lost)
+    families.iter().any(lost).then_some(portmap)
 }
 
-/// Addresses of a sandbox that should be masqueraded and are not.
-fn lost_masquerade(sandbox: &str, record: &Record, result: &Value, tables: &Tables) -> Vec<(IpAddr, String)> {
+/// Addresses, with their subnets and tables, whose traffic to the world lacks its rules.
+fn lost_masquerade<'a>(
+    sandbox: &'a str,
+    record: &Record,
+    result: &Value,
+    tables: &'a Tables,
+) -> impl Iterator<Item = (IpAddr, String, &'a NatTable)> {
     let masked = |p: &&Value| p["ipMasq"] == Value::Bool(true) && by_iptables(p, "ipMasqBackend");
     let known = |p: &&Value| matches!(plugin_type(p), "bridge" | "ptp");
-    if record.network.plugins.iter().filter(known).find(masked).is_none() {
-        return Vec::new();
-    }
-    let mut lost = addresses(result);
-    lost.retain(|(ip, _)| tables.get(Family::of(ip)).is_some_and(|t| !t.has_masquerade(sandbox, ip)));
-    lost
+    let wanted = record.network.plugins.iter().filter(known).any(|p| masked(&p));
+    let all = if wanted { addresses(result) } else { Vec::new() };
+    all.into_iter().filter_map(move |(ip, subnet)| {
+        let table = tables.get(Family::of(&ip))?;
+        (!table.has_masquerade(sandbox, &ip)).then_some((ip, subnet, table))
+    })
 }
 
 /// The bridge plugin cannot be asked twice, as the interface exists: its rules are made here.
@@ -109,13 +113,12 @@ async fn restore_masquerade(
     result: &Value,
     tables: &Tables,
 ) -> Result<bool, NetworkError> {
-    let lost = lost_masquerade(sandbox, record, result, tables);
-    for (ip, subnet) in &lost {
-        if let Some(table) = tables.get(Family::of(ip)) {
-            table.add_masquerade(&record.network.name, sandbox, ip, subnet).await?;
-        }
+    let mut restored = false;
+    for (ip, subnet, table) in lost_masquerade(sandbox, record, result, tables) {
+        table.add_masquerade(&record.network.name, sandbox, &ip, &subnet).await?;
+        restored = true;
     }
-    Ok(!lost.is_empty())
+    Ok(restored)
 }
 
 /// Newer plugins may be told to use nftables, whose rules are elsewhere.

@@ -8,6 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -140,14 +141,30 @@ pub fn load_dir(directory: &Path) -> Result<Option<NetworkList>, CniError> {
     let mut first_error = None;
     for file in files {
         match load_file(&file) {
-            Ok(network) => return Ok(Some(network)),
+            Ok(network) => {
+                if let Some(error) = first_error {
+                    say_skipped(&error, &file);
+                }
+                return Ok(Some(network));
+            }
             Err(error) => {
-                tracing::warn!(%error, "CNI configuration skipped");
                 first_error.get_or_insert(error);
             }
         }
     }
     first_error.map_or(Ok(None), Err)
+}
+
+/// Configurations are read for each pod, so what is wrong with one that another stands in for is said when it
+/// is new.
+fn say_skipped(error: &CniError, instead: &Path) {
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    let text = error.to_string();
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if *said != text {
+        tracing::warn!("{text}; {} is used in its place", instead.display());
+        *said = text;
+    }
 }
 
 fn has_config_name(path: &Path) -> bool {

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use super::NetworkError;
 use super::cni::NetworkList;
 use super::state::{read_json, write_json};
+use crate::system::files::Durability;
 
 /// Bridge of the podling that owns the host's own root.
 const SYSTEM_BRIDGE: &str = "podling0";
@@ -82,7 +83,7 @@ impl DefaultNetwork {
 
     /// Keeps it.
     pub fn store(&self, state: &Path) -> Result<(), NetworkError> {
-        write_json(&Self::file(state), self, true)
+        write_json(&Self::file(state), self, Durability::Synced)
     }
 
     /// What was chosen earlier, unless the host has given that subnet to something else meanwhile and `in_use`

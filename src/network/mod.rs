@@ -24,6 +24,7 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, RwLock, Semaphore};
 
 use crate::manifest::PodKey;
+use crate::system::files::Durability;
 use crate::system::{clock, link};
 
 use cni::{Attachment, Client, CniError, NetworkList, RuntimeConfig, result_ips};
@@ -192,12 +193,13 @@ impl Network {
             runtime: RuntimeConfig { port_mappings: request.host_ports.clone(), ips: Vec::new() },
             result: None,
         };
-        self.records.store(request.sandbox_id, &record, true)?;
+        self.records.store(request.sandbox_id, &record, Durability::Synced)?;
         match self.add(request.sandbox_id, &mut record).await {
             Ok(result) => Ok(result),
             Err(error) => {
                 if let Err(undo) = self.detach(request.sandbox_id, Some(request.netns)).await {
-                    tracing::warn!(pod = %request.key, error = %undo, "attaching failed and cannot be undone yet");
+                    // The error itself is told by whoever asked; this is for who wants to know more.
+                    tracing::debug!(pod = %request.key, error = %undo, "attaching failed and cannot be undone yet");
                 }
                 Err(error)
             }
@@ -212,7 +214,7 @@ impl Network {
         let result = result.map_err(explain)?;
         let ips = result_ips(&result);
         record.result = Some(result);
-        self.records.store(sandbox, record, false)?;
+        self.records.store(sandbox, record, Durability::Lazy)?;
         let network = record.network.name.clone();
         if ips.is_empty() {
             return Err(NetworkError::NoAddress { network, pod: record.key.clone() });
@@ -376,15 +378,19 @@ impl Network {
         }
         let permit = self.dels.acquire().await;
         let result = record.result.as_ref();
-        self.client.del(&network, &record.runtime, &attachment, result).await.map_err(explain)?;
+        let mut ended = self.client.del(&network, &record.runtime, &attachment, result).await;
+        if let Err(error @ CniError::Plugin { .. }) = &ended {
+            // The rules are not as the plugin made them (one stands twice, say), and it stops at the first
+            // that it cannot remove: with all of them out of its way it can do the rest.
+            tracing::debug!(%sandbox, %error, "removing the rules and detaching again");
+            remove_rules(sandbox).await?;
+            ended = self.client.del(&network, &record.runtime, &attachment, result).await;
+        }
+        ended.map_err(explain)?;
         drop(permit);
         if gone && here {
             // Plugins return early without a namespace, and their rules stay.
-            for family in [Family::V4, Family::V6] {
-                if let Some(table) = NatTable::read(family).await? {
-                    table.remove_sandbox(sandbox).await?;
-                }
-            }
+            remove_rules(sandbox).await?;
         }
         self.records.remove(sandbox)
     }
@@ -411,6 +417,16 @@ impl Network {
     fn closing(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes what iptables holds of a sandbox.
+async fn remove_rules(sandbox: &str) -> Result<(), NetworkError> {
+    for family in [Family::V4, Family::V6] {
+        if let Some(table) = NatTable::read(family).await? {
+            table.remove_sandbox(sandbox).await?;
+        }
+    }
+    Ok(())
 }
 
 fn attachment(sandbox: &str, record: &Record, netns: String) -> Attachment {

@@ -41,7 +41,11 @@ pub fn search_path() -> String {
 
 /// Where a program is.
 pub fn find_program(name: &str) -> Option<PathBuf> {
-    search_path().split(':').map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
+    use std::os::unix::fs::PermissionsExt;
+    let runs = |path: &PathBuf| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    search_path().split(':').map(|dir| Path::new(dir).join(name)).find(runs)
 }
 
 /// IP version of a table.

@@ -1,8 +1,8 @@
 //! What the network keeps on disk: one file a sandbox, written before ADD and removed after DEL, so that
 //! whatever ADD did is undone even when podling or the machine died in between.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -11,9 +11,7 @@ use serde_json::Value;
 use super::NetworkError;
 use super::cni::{NetworkList, RuntimeConfig};
 use crate::manifest::PodKey;
-
-/// Begins the names of files that are being written.
-const TEMPORARY: &str = ".tmp";
+use crate::system::files::{self, Durability};
 
 /// One sandbox's attachment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,15 +52,10 @@ pub struct Records {
 }
 
 impl Records {
-    /// Under the network's state directory, cleared of what a killed podling was writing.
+    /// Under the network's state directory.
     pub fn new(state: &Path) -> Self {
         let directory = state.join("results");
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) {
-                // One that stays is in nobody's way.
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+        files::sweep(&directory);
         Self { directory }
     }
 
@@ -84,10 +77,9 @@ impl Records {
         }
     }
 
-    /// Writes a record. With `durable` it is on the disk when this returns: needed before ADD, not after, since
-    /// DEL works without a result.
-    pub fn store(&self, sandbox: &str, record: &Record, durable: bool) -> Result<(), NetworkError> {
-        write_json(&self.file(sandbox), record, durable)
+    /// Writes a record: durably before ADD, not after, since DEL works without a result.
+    pub fn store(&self, sandbox: &str, record: &Record, sync: Durability) -> Result<(), NetworkError> {
+        write_json(&self.file(sandbox), record, sync)
     }
 
     /// Forgets a sandbox.
@@ -124,20 +116,10 @@ pub fn read_json<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
 }
 
 /// Replaces a JSON file as a whole, making its directory when needed.
-pub fn write_json<T: Serialize>(file: &Path, value: &T, durable: bool) -> Result<(), NetworkError> {
+pub fn write_json<T: Serialize>(file: &Path, value: &T, sync: Durability) -> Result<(), NetworkError> {
     let write = || -> io::Result<()> {
-        let directory = file.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let mut temporary = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
-        temporary.write_all(&serde_json::to_vec_pretty(value)?)?;
-        if durable {
-            temporary.as_file().sync_all()?;
-        }
-        temporary.persist(file)?;
-        if durable {
-            File::open(directory)?.sync_all()?;
-        }
-        Ok(())
+        fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+        files::replace(file, &serde_json::to_vec_pretty(value)?, 0o600, sync)
     };
     write().map_err(|source| NetworkError::State { action: "write", path: file.to_owned(), source })
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Kind, Plan, State, StopStep, Stopping};
+use super::plan::{Action, Plan, State, Stopping};
 use super::status::Waiting;
-use super::worker::{Held, Mail, Seen, Worker};
-use crate::runtime::{StartError, StartOrder, TaskState, entry_hash, new_id};
+use super::worker::{Held, Seen, Worker};
+use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
 use crate::system::clock;
 
@@ -106,12 +106,17 @@ impl Worker {
         let Some(current) = &mut self.current else { return false };
         let Some(sandbox) = current.status.sandbox.take() else { return false };
         let has_ports = super::admission::has_host_ports(&current.manifest);
+        let uid = current.spec.uid.clone();
         self.save_status();
         let runtime = self.ctx.runtime.clone();
         let key = self.key.clone();
+        // What made the sandbox fail is often what keeps it from being taken down, and was said.
+        let said = self.held.get("").map(|h| without_ids(&h.why.message));
         let drop = async move {
-            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await {
-                tracing::warn!(pod = %key, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
+            if let Err(e) = runtime.drop_sandbox(&sandbox.id).await
+                && said != Some(without_ids(&e))
+            {
+                tracing::warn!(pod = %key, %uid, sandbox = %sandbox.id, "cannot take the sandbox down yet: {e}");
             }
         };
         // A successor may start before the old network is gone, except when old port rules would catch its
@@ -140,14 +145,16 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
-        let runtime = self.ctx.runtime.clone();
+        // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
+        // and discarded by the next look. It is given a little time, as containerd is left with a mess when
+        // a creation is given up.
+        let given_up = async {
+            self.unwanted(&uid).await;
+            tokio::time::sleep(GIVE_UP).await;
+        };
         let created = tokio::select! {
-            created = runtime.create(&order) => created,
-            // A creation that hangs must not keep a pod that is to go.
-            () = self.given_up() => {
-                tracing::warn!(pod = %self.key, container = %name, "giving up a creation that does not end: the pod is to stop");
-                return true;
-            }
+            created = self.ctx.runtime.create(&order) => created,
+            () = given_up => return false,
         };
         let created = match created {
             Ok(created) => created,
@@ -176,7 +183,11 @@ impl Worker {
             }
             self.save_status();
         }
-        if let Err(e) = self.ctx.runtime.start(&created.id).await {
+        let begun = match created.refused {
+            Some(refused) => Err(refused),
+            None => self.ctx.runtime.start(&created.id).await,
+        };
+        if let Err(e) = begun {
             self.start_failed(name, &created.id, &e);
             self.ctx.runtime.discard(&created.id);
             return true;
@@ -187,22 +198,12 @@ impl Worker {
                 "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
                 created.image
             );
+            if restarts == 0 {
+                tracing::warn!(pod = %self.key, container = %name, "StaleImage: {text}");
+            }
             self.ctx.board.event(EventType::Warning, "StaleImage", Some(&self.key), text);
         }
         true
-    }
-
-    /// Waits until the pod is to stop, and then a little for what is under way.
-    async fn given_up(&self) {
-        let Some(uid) = self.current.as_ref().map(|c| c.spec.uid.clone()) else {
-            return std::future::pending().await;
-        };
-        let mut mail = self.mail.clone();
-        let runs = |m: &Mail| m.desired.as_ref().is_some_and(|d| d.uid == uid && !d.stopped);
-        if mail.wait_for(|m| !runs(m)).await.is_err() {
-            return std::future::pending().await;
-        }
-        tokio::time::sleep(GIVE_UP).await;
     }
 
     fn started(&mut self, name: &str, kind: Kind, id: &str, pid: u32, image: &str) {
@@ -228,6 +229,8 @@ impl Worker {
         if e.unavailable {
             return self.hold_error(name, e);
         }
+        // What kept it from being tried before is over.
+        self.held.remove(name);
         let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
         let now = clock::now();
         if let Some(current) = &mut self.current
@@ -246,7 +249,7 @@ impl Worker {
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
-        self.save_status();
+        self.save_status_for_good();
         tracing::warn!(pod = %self.key, container = %name, "{e}");
         let text = format!("cannot start container {name}: {}", e.message);
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
@@ -260,7 +263,12 @@ impl Worker {
             let text = format!("stopping container {name} ({why})");
             self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
         } else if stopping.sent >= StopStep::Kill {
-            let text = format!("container {name} did not stop in time: {:?}", stopping.sent);
+            let how = match stopping.sent {
+                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
+                _ => "its grace is over: sending SIGKILL",
+            };
+            tracing::warn!(pod = %self.key, container = %name, "{how}");
+            let text = format!("container {name}: {how}");
             self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
         }
         if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
@@ -288,7 +296,10 @@ impl Worker {
             _ => first,
         };
         if before.is_none() {
-            tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message);
+            match name {
+                "" => tracing::warn!(pod = %self.key, "{}: {}", why.reason, why.message),
+                name => tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message),
+            }
             self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &why.message);
         }
         self.held.insert(name.to_owned(), Held { until: clock::now() + delay, delay, why });
@@ -307,8 +318,8 @@ fn pause_pid(seen: &Seen) -> Option<u32> {
     })
 }
 
-/// A message without the ids in it, which differ at each try.
+/// A message without the ids in it, whole or cut to the twelve digits that people read: they differ at each try.
 fn without_ids(message: &str) -> String {
-    let is_id = |word: &&str| word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id = |word: &&str| word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit());
     message.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !is_id(w)).collect::<Vec<_>>().join(" ")
 }

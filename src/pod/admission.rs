@@ -1,4 +1,4 @@
-//! Admission: what only one pod of the node can have. Host ports for now are all there is to it: a pod whose
+//! Admission: what only one pod of the node can have. Host ports are all there is to it: a pod whose
 //! ports are taken waits, says by whom, and is tried again the moment they are released.
 
 use std::collections::BTreeMap;

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::settings::Settings;
+use crate::store::Backoff;
 use crate::system::clock::Moment;
 
 /// The three numbers of the rule.
@@ -27,17 +26,6 @@ impl From<&Settings> for BackoffRule {
         // As the kubelet does when its maximum is set below its initial value.
         Self { initial: s.backoff_initial.min(s.backoff_max), max: s.backoff_max, reset: s.backoff_reset }
     }
-}
-
-/// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Backoff {
-    /// The wait that follows the latest exit.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub delay: Duration,
-    /// When that wait is over.
-    pub until: Moment,
 }
 
 impl BackoffRule {

@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::manifest::{PodKey, PodManifest};
 use crate::source::SourceReport;
+
+/// The pod condition that says whether the pod runs what its manifest file says.
+pub const APPLIED: &str = "Applied";
 
 /// Events kept in memory.
 const EVENTS_KEPT: usize = 1000;
@@ -128,6 +131,27 @@ impl Board {
                 s.pods.insert(key.clone(), Arc::new(view));
             }
             !same
+        });
+    }
+
+    /// Says of a pod that was just ordered to stop that it is not ready; its worker says the rest.
+    pub fn not_ready(&self, key: &PodKey) {
+        self.state.send_if_modified(|s| {
+            let Some(view) = s.pods.get_mut(key) else { return false };
+            let mut changed = (**view).clone();
+            let ready = |c: &&mut PodCondition| {
+                matches!(c.type_.as_str(), "Ready" | "ContainersReady") && c.status == "True"
+            };
+            let mut any = false;
+            for condition in changed.status.conditions.iter_mut().flatten().filter(ready) {
+                condition.status = "False".into();
+                condition.reason = Some("PodStopping".into());
+                any = true;
+            }
+            if any {
+                *view = Arc::new(changed);
+            }
+            any
         });
     }
 

@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use super::board::EventType;
 use super::context::Context;
-use crate::manifest::PodManifest;
+use crate::manifest::PodKey;
 
 /// First and longest pause between tries.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 /// Removes everything of pod `uid` but its logs.
-pub async fn clean_up(ctx: Context, pod: PodManifest, uid: String) {
+pub async fn clean_up(ctx: Context, key: PodKey, uid: String) {
     let mut pause = PAUSE.0;
     loop {
-        let errors = once(&ctx, &pod, &uid).await;
+        let errors = once(&ctx, &key, &uid).await;
         if errors.is_empty() {
             ctx.runtime.leave_network().await;
-            tracing::info!(pod = %pod.key, %uid, "pod removed");
+            tracing::info!(pod = %key, %uid, "pod removed");
             return;
         }
         for e in &errors {
-            tracing::warn!(pod = %pod.key, %uid, "cleaning up: {e}");
+            tracing::warn!(pod = %key, %uid, "cleaning up: {e}");
         }
         let text = format!("cannot remove everything yet: {}", errors.join("; "));
-        ctx.board.event(EventType::Warning, "FailedCleanup", Some(&pod.key), text);
+        ctx.board.event(EventType::Warning, "FailedCleanup", Some(&key), text);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }
 }
 
-async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
+async fn once(ctx: &Context, key: &PodKey, uid: &str) -> Vec<String> {
     let mut errors = Vec::new();
     match ctx.runtime.observe(uid).await {
         Ok(left) => {
@@ -43,7 +43,11 @@ async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
         Err(e) => errors.push(e.to_string()),
     }
     for id in ctx.runtime.sandboxes_of(uid) {
-        errors.extend(ctx.runtime.drop_sandbox(&id).await.err());
+        // What is left of its network has a record of its own, which housekeeping works off.
+        if let Err(e) = ctx.runtime.drop_sandbox(&id).await {
+            tracing::warn!(pod = %key, %uid, "cannot take the sandbox down, trying again later: {e}");
+            errors.extend(ctx.runtime.sandboxes_of(uid).contains(&id).then_some(e));
+        }
     }
     match ctx.store.pod_dir(uid) {
         Ok(dir) => errors.extend(remove_files(dir).await),
@@ -51,7 +55,7 @@ async fn once(ctx: &Context, pod: &PodManifest, uid: &str) -> Vec<String> {
     }
     errors.extend(ctx.runtime.remove_cgroup(uid).await.err());
     if errors.is_empty() {
-        ctx.runtime.forget_logs(&pod.key, uid);
+        ctx.runtime.forget_logs(key, uid);
         errors.extend(ctx.store.remove(uid).err().map(|e| e.to_string()));
     }
     errors

@@ -36,7 +36,6 @@ pub async fn sweep(ctx: Context) {
     let runtime = ctx.runtime.clone();
     // A task that is gone expired nothing; the next round does.
     let _ = tokio::task::spawn_blocking(move || runtime.expire_logs(&known)).await;
-    crate::system::raw::trim_memory();
 }
 
 /// A pod's directory without a record is what a kill between making it and writing the record leaves; with

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Instance, Kind, SandboxState, State};
+use super::plan::{Instance, SandboxState, State};
 use super::worker::{Seen, Worker};
 use crate::runtime::containerd::RuntimeError;
-use crate::runtime::{Observed, TaskState};
+use crate::runtime::{Kind, Observed, TaskState};
 use crate::store::{ContainerHistory, Exit};
 use crate::system::clock::{self, Moment};
 
@@ -49,7 +49,7 @@ impl Worker {
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
         if news {
-            self.save_status();
+            self.save_status_for_good();
         }
         Ok(Seen { sandbox: self.sandbox_state(), observed, instances })
     }

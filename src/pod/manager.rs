@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
 
+use super::status::Waiting;
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
 use crate::store::PodSpecRecord;
@@ -34,6 +36,7 @@ impl PodManager {
             source: source_name(&record.source),
             stopped: record.stopped,
             restarts: 0,
+            trouble: None,
         };
         self.insert(desired)
     }
@@ -42,7 +45,8 @@ impl PodManager {
     /// random one.
     pub fn add(&mut self, source: &'static str, manifest: Arc<PodManifest>, uid: Option<String>) -> &Desired {
         let uid = manifest.uid.clone().or(uid).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        let desired = Desired { manifest, uid, seen: Timestamp::now(), source, stopped: false, restarts: 0 };
+        let seen = Timestamp::now();
+        let desired = Desired { manifest, uid, seen, source, stopped: false, restarts: 0, trouble: None };
         self.insert(desired)
     }
 
@@ -74,6 +78,28 @@ impl PodManager {
     /// Forgets a pod.
     pub fn remove(&mut self, key: &PodKey) -> Option<Desired> {
         self.pods.remove(key)
+    }
+
+    /// Notes what keeps the manifests of a source's pods from being applied; answers which pods that changed.
+    pub fn set_troubles(
+        &mut self,
+        source: &'static str,
+        mut troubles: BTreeMap<PodKey, Waiting>,
+    ) -> Vec<PodKey> {
+        let mut changed = Vec::new();
+        for (key, desired) in self.pods.iter_mut().filter(|(_, d)| d.source == source) {
+            let trouble = troubles.remove(key);
+            if desired.trouble != trouble {
+                desired.trouble = trouble;
+                changed.push(key.clone());
+            }
+        }
+        changed
+    }
+
+    /// What the pods that should run ask for.
+    pub fn specs(&self) -> impl Iterator<Item = &PodSpec> {
+        self.pods.values().filter(|d| !d.stopped).filter_map(|d| d.manifest.pod.spec.as_ref())
     }
 
     /// What is wanted of a pod.

@@ -8,11 +8,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::context::Context;
-use super::plan::{Kind, StopStep};
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::{Observed, TaskState};
-use crate::store::{ContainerHistory, PodRecord, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
+use crate::runtime::{Kind, Observed, StopStep, TaskState};
+use crate::store::{ContainerHistory, PodSpecRecord, SandboxRecord, StatusRecord, VERSION};
 use crate::system::clock;
 
 /// How often a stopping orphan is looked at.
@@ -75,23 +74,15 @@ impl Orphans {
         all.map(|(c, uid)| (c.labels.sandbox.as_str(), uid.as_str())).collect()
     }
 
+    /// The status of a pod whose own was lost, as far as its containers' labels tell; none when it has none.
+    pub fn status_of(&mut self, spec: &PodSpecRecord) -> Option<StatusRecord> {
+        let at = self.pods.iter().position(|o| o.uid == spec.uid)?;
+        Some(status_of(&self.pods.swap_remove(at).containers, &spec.manifest))
+    }
+
     /// Those that nothing explained.
     pub fn drain(&mut self) -> Vec<Orphan> {
         std::mem::take(&mut self.pods)
-    }
-}
-
-/// Fills in the status of pods whose own was lost and whose containers are there.
-pub fn mend(records: &mut [PodRecord], seen: &[Observed]) {
-    for record in records {
-        let status = &record.status;
-        let mut containers: Vec<Observed> =
-            seen.iter().filter(|o| o.labels.uid == record.spec.uid).cloned().collect();
-        containers.sort_by_key(newest_last);
-        if status.sandbox.is_none() && status.containers.is_empty() && !containers.is_empty() {
-            record.status = status_of(&containers, &record.spec.manifest);
-            tracing::info!(pod = %record.spec.manifest.key, uid = %record.spec.uid, "taking running containers back by their labels");
-        }
     }
 }
 
@@ -151,7 +142,7 @@ impl Orphan {
             seen: desired.seen,
             stopped: false,
             removing: false,
-            manifest: (*desired.manifest).clone(),
+            manifest: desired.manifest.clone(),
         };
         (spec, status)
     }
@@ -180,7 +171,7 @@ impl Orphan {
             seen: jiff::Timestamp::now(),
             stopped: false,
             removing: true,
-            manifest: pod,
+            manifest: pod.into(),
         };
         (spec, status)
     }
@@ -217,8 +208,7 @@ impl Orphan {
             }
             tokio::time::sleep(LOOK).await;
         }
-        let pod = self.manifest();
-        super::cleanup::clean_up(ctx, pod, self.uid).await;
+        super::cleanup::clean_up(ctx, self.key, self.uid).await;
     }
 
     async fn signal(&self, ctx: &Context, step: StopStep) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use crate::manifest::Hashes;
+use crate::runtime::{Kind, PAUSE, StopStep};
 use crate::store::{ContainerHistory, StatusRecord};
 use crate::system::clock::Moment;
 
@@ -25,28 +26,6 @@ pub enum Goal {
     Run,
     /// Have no processes and no sandbox.
     Stop,
-}
-
-/// What a container is to its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Holder of the shared process namespace.
-    Pause,
-    /// Entry of `initContainers`.
-    Init,
-    /// Entry of `containers`.
-    Regular,
-}
-
-impl Kind {
-    /// The word in the label `podling.dev/kind`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::Pause => "pause",
-            Kind::Init => "init",
-            Kind::Regular => "container",
-        }
-    }
 }
 
 /// State of a container that containerd has a record of.
@@ -104,17 +83,6 @@ pub struct Stopping {
     pub sent: StopStep,
     /// When the next step is due.
     pub deadline: Moment,
-}
-
-/// Steps of stopping, each stronger than the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopStep {
-    /// The stop signal of the image, SIGTERM by default.
-    Signal,
-    /// SIGKILL to all its processes.
-    Kill,
-    /// Past containerd: kill by cgroup, then the shim.
-    Force,
 }
 
 /// Everything the decision depends on.
@@ -294,9 +262,6 @@ fn pause_runs(view: &View<'_>, plan: &mut Plan) -> bool {
     }
     false
 }
-
-/// Name of the pause container; no container of a pod can have it, since names are DNS labels.
-pub const PAUSE: &str = "_pause";
 
 /// Whether the init containers are behind us in this sandbox.
 fn initialised(view: &View<'_>) -> bool {

@@ -9,8 +9,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::plan::{Instance, Kind, Outcome, Plan, SandboxState, State};
-use crate::store::{ContainerHistory, Exit, StatusRecord};
+use super::board::{APPLIED, PodView};
+use super::plan::{Goal, Instance, Outcome, Plan, SandboxState, State, View, plan};
+use crate::manifest::PodManifest;
+use crate::runtime::Kind;
+use crate::runtime::spec::qos::qos_class;
+use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
+use crate::system::clock;
 
 /// Reason of a pod of which a shim does not answer.
 pub const UNRESPONSIVE: &str = "ShimUnresponsive";
@@ -22,6 +27,15 @@ pub struct Waiting {
     pub reason: String,
     /// What is wrong and what to do.
     pub message: String,
+}
+
+/// Why a pod is being stopped that is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// `podling stop`.
+    Stop,
+    /// `podling restart`, or a change that needs the pod made anew.
+    Restart,
 }
 
 /// What the status is made from.
@@ -38,12 +52,18 @@ pub struct Facts<'a> {
     pub plan: &'a Plan,
     /// Why containers wait, by name; `""` is the pod itself.
     pub waiting: &'a BTreeMap<String, Waiting>,
+    /// Hashes of the accepted spec's containers.
+    pub hashes: &'a BTreeMap<String, String>,
     /// A newer manifest that cannot take over yet, and why.
     pub pending_update: Option<&'a Waiting>,
-    /// The manifest file is broken; the pod runs as last accepted.
+    /// Why the manifest file, as it is now, cannot be taken; the pod runs as last accepted.
+    pub trouble: Option<&'a Waiting>,
+    /// Stopped by order, and nothing is left to stop.
     pub stopped: bool,
     /// The pod is being stopped.
     pub terminating: bool,
+    /// It is stopped for another reason than its removal.
+    pub ending: Option<Ending>,
     /// Address of the node.
     pub host_ip: Option<&'a str>,
     /// `Guaranteed`, `Burstable`, `BestEffort`.
@@ -186,7 +206,8 @@ fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<W
         "ContainerCreating"
     };
     Some(match facts.waiting.get("") {
-        Some(w) => Waiting { reason: word.into(), message: w.message.clone() },
+        // What the pod waits for says more than that its containers wait for the pod.
+        Some(w) => w.clone(),
         None => Waiting { reason: word.into(), message: String::new() },
     })
 }
@@ -236,8 +257,10 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
     }
     let silent: Vec<_> =
         facts.instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.as_str()).collect();
-    match (facts.waiting.get(""), facts.pending_update) {
-        (Some(w), _) | (None, Some(w)) => of(w),
+    match (facts.ending, facts.waiting.get("").or(facts.pending_update)) {
+        (Some(Ending::Stop), _) => (Some("Stopping".into()), Some("stopped by podling stop".into())),
+        (Some(Ending::Restart), _) => (Some("Restarting".into()), Some("the pod is made anew".into())),
+        (None, Some(w)) => of(w),
         (None, None) if !silent.is_empty() => {
             let text =
                 format!("the shim of {} does not answer, so whether it runs is not known", silent.join(", "));
@@ -260,6 +283,9 @@ fn pod_conditions(
     let ready_reason = match phase {
         "Succeeded" => Some(("PodCompleted".to_owned(), String::new())),
         "Failed" => Some(("PodFailed".to_owned(), String::new())),
+        _ if facts.ending.is_some() => {
+            Some(("PodStopping".to_owned(), "the pod is being stopped".to_owned()))
+        }
         _ if !unready.is_empty() => Some((
             "ContainersNotReady".into(),
             format!("containers with unready status: [{}]", unready.join(" ")),
@@ -285,11 +311,29 @@ fn pod_conditions(
         ("ContainersReady", ready_reason.is_none(), ready_reason),
         ("PodScheduled", true, None),
     ];
-    if let Some(w) = facts.pending_update {
-        list.push(("UpdatePending", true, Some((w.reason.clone(), w.message.clone()))));
-    }
+    let not_applied = not_applied(facts);
+    list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
     since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
     list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
+}
+
+/// Why what runs is not what the manifest says: the file, or a container of an earlier version of it.
+fn not_applied(facts: &Facts<'_>) -> Option<Waiting> {
+    if let Some(why) = facts.pending_update.or(facts.trouble) {
+        return Some(why.clone());
+    }
+    let wait = |message: String| Some(Waiting { reason: "Updating".into(), message });
+    if facts.ending == Some(Ending::Restart) {
+        return wait("the pod is being made anew".into());
+    }
+    let old = |i: &&Instance| {
+        i.kind == Kind::Regular && i.is_live() && facts.hashes.get(&i.name).is_none_or(|hash| *hash != i.hash)
+    };
+    let old: Vec<_> = facts.instances.iter().filter(old).map(|i| i.name.as_str()).collect();
+    if old.is_empty() {
+        return None;
+    }
+    wait(format!("containers of the earlier manifest are still being stopped: [{}]", old.join(" ")))
 }
 
 fn condition(
@@ -312,6 +356,73 @@ fn condition(
         message: message.filter(|m| !m.is_empty()),
         ..PodCondition::default()
     }
+}
+
+/// A pod as its record remembers it, shown until its worker has looked: containers that were running are
+/// shown running, unless the machine was booted since.
+pub fn from_record(record: &PodRecord) -> PodView {
+    let manifest = record.spec.manifest.clone();
+    let here = record.status.boot_id == clock::boot_id();
+    let status = record.status.clone().of_this_boot();
+    let containers = status.containers.iter().filter(|_| here);
+    let instances: Vec<_> = containers.filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
+    let sandbox = match &status.sandbox {
+        Some(sandbox) if sandbox.ready => SandboxState::Ready,
+        _ => SandboxState::Absent,
+    };
+    let empty = PodSpec::default();
+    let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
+    // For how the pod ended, if it did; nothing of the plan is carried out.
+    let plan = plan(&View {
+        spec,
+        hashes: &manifest.hashes,
+        goal: if record.spec.stopped || record.spec.removing { Goal::Stop } else { Goal::Run },
+        record: &status,
+        sandbox,
+        instances: &instances,
+        stopping: &BTreeMap::new(),
+        held: &BTreeMap::new(),
+        now: clock::now(),
+    });
+    let facts = Facts {
+        spec,
+        record: &status,
+        instances: &instances,
+        sandbox,
+        plan: &plan,
+        waiting: &BTreeMap::new(),
+        hashes: &manifest.hashes.containers,
+        pending_update: None,
+        trouble: None,
+        stopped: record.spec.stopped,
+        terminating: record.spec.removing,
+        ending: None,
+        host_ip: None,
+        qos_class: &qos_class(spec).to_string(),
+        now: Timestamp::now(),
+    };
+    let status = self::status(&facts, &mut record.status.conditions.clone());
+    PodView {
+        uid: record.spec.uid.clone(),
+        seen: record.spec.seen,
+        source: super::manager::source_name(&record.spec.source),
+        deleting: record.spec.removing.then(Timestamp::now),
+        status,
+        manifest,
+    }
+}
+
+fn remembered(manifest: &PodManifest, name: &str, history: &ContainerHistory) -> Option<Instance> {
+    let init =
+        manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|c| c.name == name);
+    history.believed_running().then(|| Instance {
+        id: history.container_id.clone().unwrap_or_default(),
+        name: name.to_owned(),
+        kind: if init { Kind::Init } else { Kind::Regular },
+        hash: history.hash.clone(),
+        sandbox: String::new(),
+        state: State::Running,
+    })
 }
 
 #[cfg(test)]

@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::context::Context;
+use super::findings;
 use super::manager::PodManager;
 use super::orphans::{Orphan, Orphans};
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::containerd::{Wake, WakeKind};
-use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceUpdate};
+use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
+use crate::system::files::Durability;
 
 /// How often leftovers are looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
@@ -39,6 +41,8 @@ pub struct Inputs {
     pub reload: mpsc::Sender<()>,
     /// The file source, for what must be on disk before its pods are.
     pub files: Arc<FileSource>,
+    /// Told when images arrived.
+    pub images: Arc<Notify>,
 }
 
 /// The loop's state.
@@ -52,6 +56,8 @@ pub struct SyncLoop {
     orphans: Orphans,
     sources_seen: bool,
     sweep: Option<tokio::task::JoinHandle<()>>,
+    /// What each source last found wrong.
+    reported: BTreeMap<&'static str, Vec<SourceProblem>>,
 }
 
 impl SyncLoop {
@@ -66,6 +72,7 @@ impl SyncLoop {
             orphans,
             sources_seen: false,
             sweep: None,
+            reported: BTreeMap::new(),
         };
         this.restore(records);
         this
@@ -74,7 +81,7 @@ impl SyncLoop {
     /// Puts what was accepted before this start back in force.
     fn restore(&mut self, records: Vec<PodRecord>) {
         let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
-        let manifests: Vec<_> = staying.iter().map(|r| Arc::new(r.spec.manifest.clone())).collect();
+        let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
             if record.status.sandbox.is_some() {
                 self.ctx.claims.adopt(&manifest.key, manifest);
@@ -87,11 +94,7 @@ impl SyncLoop {
             let key = record.spec.manifest.key.clone();
             if staying.contains(&key) {
                 // Its successor runs, so nothing of it has processes: only rests are left.
-                tokio::spawn(super::cleanup::clean_up(
-                    self.ctx.clone(),
-                    record.spec.manifest,
-                    record.spec.uid,
-                ));
+                tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, record.spec.uid));
             } else {
                 self.store_for_worker(record.spec, record.status);
             }
@@ -113,7 +116,7 @@ impl SyncLoop {
         let text = "containers were found that no manifest and no record explains: stopping them";
         self.ctx.board.event(EventType::Warning, "Orphan", Some(&orphan.key), text);
         let (spec, status) = orphan.into_removal();
-        if let Err(e) = self.ctx.store.save_spec(&spec) {
+        if let Err(e) = self.ctx.store.save_spec(&spec, Durability::Synced) {
             tracing::warn!(pod = %spec.manifest.key, "{e}");
         }
         self.store_for_worker(spec, status);
@@ -123,6 +126,7 @@ impl SyncLoop {
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         let claims = self.ctx.claims.clone();
+        let images = inputs.images.clone();
         loop {
             tokio::select! {
                 Some(update) = inputs.sources.recv() => {
@@ -133,6 +137,7 @@ impl SyncLoop {
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
                 () = claims.released() => self.retry_all(),
+                () = images.notified() => self.retry_all(),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
@@ -149,17 +154,30 @@ impl SyncLoop {
     }
 
     fn handle_source(&mut self, update: SourceUpdate) {
-        self.ctx.board.report(update.source, update.report);
-        let Some(set) = update.pods else { return };
-        let updates = self.config.merge(update.source, set);
-        self.sources_seen = true;
-        for update in updates {
-            self.handle(update);
+        let SourceUpdate { source, pods, report } = update;
+        let before = self.reported.insert(source, report.problems.clone()).unwrap_or_default();
+        self.ctx.board.report(source, report);
+        if let Some(set) = pods {
+            self.sources_seen = true;
+            for update in self.config.merge(source, set) {
+                self.handle(update);
+            }
+        }
+        let now = self.reported.get(source).map_or(&[][..], Vec::as_slice);
+        let file_of = |key: &PodKey| Some(self.manager.get(key)?.manifest.origin.file.clone());
+        findings::announce(&self.ctx.board, &before, now, file_of);
+        for key in self.manager.set_troubles(source, findings::troubles(now)) {
+            self.tell(&key);
         }
     }
 
     fn handle(&mut self, update: PodUpdate) {
         tracing::debug!(op = ?update.op, source = update.source, pods = update.pods.len(), "pod update");
+        self.apply(update);
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
+    }
+
+    fn apply(&mut self, update: PodUpdate) {
         match update.op {
             Op::Set => self.handle_pod_syncs(&update.pods),
             Op::Add => self.handle_pod_additions(update.source, &update.pods),
@@ -171,6 +189,7 @@ impl SyncLoop {
 
     fn handle_pod_additions(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
+            findings::warnings(&self.ctx.board, None, manifest);
             let orphan = self.orphans.take(manifest);
             let uid = orphan.as_ref().map(|o| o.uid.clone());
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
@@ -190,6 +209,8 @@ impl SyncLoop {
 
     fn handle_pod_updates(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
+            let before = self.manager.get(&manifest.key).map(|d| d.manifest.clone());
+            findings::warnings(&self.ctx.board, before.as_deref(), manifest);
             self.manager.update(source, manifest.clone());
             self.tell(&manifest.key);
         }
@@ -197,8 +218,8 @@ impl SyncLoop {
 
     fn handle_pod_removes(&mut self, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
-            tracing::info!(pod = %manifest.key, "manifest removed: stopping the pod");
-            self.manager.remove(&manifest.key);
+            let uid = self.manager.remove(&manifest.key).map(|d| d.uid).unwrap_or_default();
+            tracing::info!(pod = %manifest.key, %uid, "manifest removed: stopping the pod");
             self.tell(&manifest.key);
         }
     }
@@ -264,8 +285,14 @@ impl SyncLoop {
 
     fn order(&mut self, key: &PodKey, change: impl FnOnce(&mut Desired)) -> Result<(), String> {
         let desired = self.manager.get_mut(key).ok_or_else(|| format!("pods \"{}\" not found", key.name))?;
+        let before = desired.restarts;
         change(desired);
+        let ends = desired.stopped || desired.restarts != before;
         self.tell(key);
+        if ends {
+            // Whoever waits for Ready after this order must not be answered with what is going.
+            self.ctx.board.not_ready(key);
+        }
         Ok(())
     }
 
@@ -290,6 +317,7 @@ impl SyncLoop {
                 }
             }
         }
+        self.ctx.runtime.weigh_burstable(self.manager.specs());
         // One at a time: a round may wait for a plugin or for containerd.
         if self.sweep.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
             self.sweep = Some(tokio::spawn(super::housekeeping::sweep(self.ctx.clone())));

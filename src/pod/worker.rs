@@ -6,22 +6,24 @@
 //! that is due and goes on listening.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::board::{EventType, PodView};
 use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
-use super::status::{Facts, Waiting, status};
-use super::unseen;
+use super::status::{self, Ending, Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
 use crate::runtime::spec::qos::qos_class;
-use crate::store::{PodSpecRecord, StatusRecord, VERSION};
+use crate::store::{PodRecord, PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
+use crate::system::files::Durability;
 
 /// Looks at the pod at least this often, whatever happens.
 const RESYNC: Duration = Duration::from_secs(60);
@@ -45,6 +47,8 @@ pub struct Desired {
     pub stopped: bool,
     /// How often `podling restart` was said.
     pub restarts: u64,
+    /// Why its manifest file, as it is now, is not what runs.
+    pub trouble: Option<Waiting>,
 }
 
 /// A worker's mailbox.
@@ -99,6 +103,8 @@ pub struct Worker {
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
+    /// Why the pod's state could not be saved the last time it was tried.
+    unsaved: Mutex<Option<String>>,
 }
 
 /// What a reconcile asks for next.
@@ -136,6 +142,7 @@ impl Worker {
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
+            unsaved: Mutex::new(None),
         }
     }
 
@@ -146,9 +153,12 @@ impl Worker {
             let said = self.mail.borrow_and_update().retries;
             if retries != said {
                 retries = said;
-                self.held.clear();
+                // Tried now, but remembered: what fails for the same reason again was said already.
+                self.held.values_mut().for_each(|h| h.until = clock::now());
             }
-            match self.reconcile().await {
+            let span = self.span();
+            // Boxed, so that a worker that waits does not hold the room that working takes.
+            match Box::pin(self.reconcile().instrument(span)).await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -163,6 +173,14 @@ impl Worker {
         let _ = self.ctx.done.send(self.key);
     }
 
+    /// Puts pod and uid on each line that is logged on the way. Of the highest level, so that the fields are
+    /// there however little is logged.
+    fn span(&self) -> tracing::Span {
+        let wanted = || self.mail.borrow().desired.as_ref().map(|d| d.uid.clone());
+        let uid = self.current.as_ref().map(|c| c.spec.uid.clone()).or_else(wanted).unwrap_or_default();
+        tracing::error_span!("pod", pod = %self.key, uid)
+    }
+
     async fn reconcile(&mut self) -> Next {
         for _ in 0..MAX_PASSES {
             // Read for each pass: a pass can take long, and the newest wins.
@@ -172,7 +190,7 @@ impl Worker {
             if self.current.is_none() {
                 let Some(desired) = desired else { return Next::Gone };
                 if let Err(e) = self.accept_new(desired) {
-                    tracing::error!(pod = %self.key, "{e}");
+                    self.not_accepted(desired, e);
                     return Next::At(clock::now() + UNAVAILABLE * 10);
                 }
             }
@@ -233,9 +251,9 @@ impl Worker {
             return;
         }
         self.current = self.backlog.pop().map(|(spec, status)| Current {
-            manifest: Arc::new(spec.manifest.clone()),
+            manifest: spec.manifest.clone(),
             spec,
-            status: of_this_boot(status),
+            status: status.of_this_boot(),
             restarts: desired.map_or(0, |d| d.restarts),
             recreating: false,
             deleting: None,
@@ -243,7 +261,7 @@ impl Worker {
     }
 
     /// Takes a pod on that this worker has nothing of.
-    fn accept_new(&mut self, desired: &Desired) -> Result<(), crate::store::StoreError> {
+    fn accept_new(&mut self, desired: &Desired) -> Result<(), StoreError> {
         let spec = PodSpecRecord {
             version: VERSION,
             uid: desired.uid.clone(),
@@ -251,12 +269,13 @@ impl Worker {
             seen: desired.seen,
             stopped: desired.stopped,
             removing: false,
-            manifest: (*desired.manifest).clone(),
+            manifest: desired.manifest.clone(),
         };
         let status =
             StatusRecord { version: VERSION, boot_id: clock::boot_id().into(), ..Default::default() };
-        self.ctx.store.save_spec(&spec)?;
-        self.ctx.store.save_status(&spec.uid, &status)?;
+        self.ctx.store.save_spec(&spec, Durability::Lazy)?;
+        self.ctx.store.save_status(&spec.uid, &status, Durability::Lazy)?;
+        self.note_saved(None);
         tracing::info!(pod = %self.key, uid = %spec.uid, hash = %spec.manifest.hashes.manifest, "pod accepted");
         self.current = Some(Current {
             spec,
@@ -355,7 +374,7 @@ impl Worker {
     pub(super) fn accept(&mut self, new: &Arc<PodManifest>) {
         let Some(current) = &mut self.current else { return };
         current.manifest = new.clone();
-        current.spec.manifest = (**new).clone();
+        current.spec.manifest = new.clone();
         self.save_spec();
     }
 
@@ -389,8 +408,8 @@ impl Worker {
         if current.spec.removing {
             self.ctx.claims.release(&self.key);
             let uid = current.spec.uid.clone();
-            let pod = current.spec.manifest.clone();
-            self.clean_up_behind(pod, uid, desired).await;
+            let key = self.key.clone();
+            self.clean_up_behind(key, uid, desired).await;
             self.current = None;
             return AfterStop::Again;
         }
@@ -416,8 +435,8 @@ impl Worker {
 
     /// Removes the rests of a pod, and lets a successor of another uid start without waiting for that: it has
     /// other directories and another cgroup.
-    async fn clean_up_behind(&mut self, pod: PodManifest, uid: String, desired: Option<&Desired>) {
-        let job = tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), pod, uid.clone()));
+    async fn clean_up_behind(&mut self, key: PodKey, uid: String, desired: Option<&Desired>) {
+        let job = tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, uid.clone()));
         tokio::pin!(job);
         let other = |d: Option<&Desired>| d.is_some_and(|d| d.uid != uid);
         let mut overtaken = other(desired);
@@ -435,26 +454,79 @@ impl Worker {
         }
     }
 
+    /// Returns when the pod with this uid is to stop.
+    pub(super) async fn unwanted(&self, uid: &str) {
+        // A receiver of its own, so that the news is still news to the worker's loop.
+        let mut mail = self.mail.clone();
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        if mail.wait_for(gone).await.is_err() {
+            // Nobody can say any more: podling is ending.
+            std::future::pending::<()>().await;
+        }
+    }
+
     pub(super) fn save_spec(&self) {
         let Some(current) = &self.current else { return };
-        let saved = tokio::task::block_in_place(|| self.ctx.store.save_spec(&current.spec));
-        if let Err(e) = saved {
-            self.complain(&e.to_string());
-        }
+        // An order to stop or to go must outlive a power cut.
+        let store = &self.ctx.store;
+        let saved = tokio::task::block_in_place(|| store.save_spec(&current.spec, Durability::Synced));
+        self.note_saved(saved.err());
     }
 
+    /// Writes the status so that a kill cannot lose it.
     pub(super) fn save_status(&self) {
-        let Some(current) = &self.current else { return };
-        let saved =
-            tokio::task::block_in_place(|| self.ctx.store.save_status(&current.spec.uid, &current.status));
-        if let Err(e) = saved {
-            self.complain(&e.to_string());
-        }
+        self.write_status(Durability::Lazy);
     }
 
-    fn complain(&self, text: &str) {
-        tracing::error!(pod = %self.key, "{text}");
-        self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text);
+    /// Writes the status so that a power cut cannot lose it: exits, and what hangs on them.
+    pub(super) fn save_status_for_good(&self) {
+        self.write_status(Durability::Synced);
+    }
+
+    fn write_status(&self, sync: Durability) {
+        let Some(current) = &self.current else { return };
+        let (store, uid) = (&self.ctx.store, &current.spec.uid);
+        let save = || store.save_status(uid, &current.status, sync);
+        let saved = match sync {
+            // Only a file in the page cache: quicker than handing the thread's other work to another thread.
+            Durability::Lazy => save(),
+            Durability::Synced => tokio::task::block_in_place(save),
+        };
+        self.note_saved(saved.err());
+    }
+
+    /// A full disk fails each of many saves; it is said once, and once when it is over.
+    fn note_saved(&self, error: Option<StoreError>) {
+        let error = error.map(|e| e.to_string());
+        let mut before = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&error, before.as_ref()) {
+            (Some(text), None) => {
+                tracing::error!(pod = %self.key, "{text}");
+                self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text.as_str());
+            }
+            (None, Some(_)) => tracing::info!(pod = %self.key, "the pod's state is saved again"),
+            _ => {}
+        }
+        *before = error;
+    }
+
+    /// A pod that cannot be written down is not started: after a crash nobody would know of it.
+    fn not_accepted(&self, desired: &Desired, e: StoreError) {
+        let status = PodStatus {
+            phase: Some("Pending".into()),
+            reason: Some("StateNotSaved".into()),
+            message: Some(e.to_string()),
+            ..PodStatus::default()
+        };
+        self.note_saved(Some(e));
+        self.ctx.board.publish(PodView {
+            manifest: desired.manifest.clone(),
+            uid: desired.uid.clone(),
+            seen: desired.seen,
+            source: desired.source,
+            deleting: None,
+            status,
+        });
     }
 
     /// A pod of which nothing is known yet, or that is to go, shows so even while containerd cannot be asked;
@@ -469,13 +541,24 @@ impl Worker {
             }
             Some(_) => {}
             None => {
-                let shown = unseen::recorded(&current.spec, &current.manifest, &current.status);
+                let record = PodRecord { spec: current.spec.clone(), status: current.status.clone() };
+                let shown = status::from_record(&record);
                 self.ctx.board.publish(PodView { deleting: current.deleting, ..shown });
             }
         }
     }
 
     fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {
+        // What was said meanwhile counts: nobody should see a pod ready that is about to be stopped.
+        let (trouble, ordered) = self.mail.borrow().desired.as_ref().map_or((None, None), |d| {
+            let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
+            let ending = match (d.stopped, restart) {
+                (true, _) => Some(Ending::Stop),
+                (false, true) => Some(Ending::Restart),
+                (false, false) => None,
+            };
+            (d.trouble.clone(), ending)
+        });
         let Some(current) = &mut self.current else { return };
         let Some(spec) = &current.manifest.pod.spec else { return };
         let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
@@ -488,9 +571,12 @@ impl Worker {
             sandbox: seen.sandbox,
             plan,
             waiting: &waiting,
+            hashes: &current.manifest.hashes.containers,
             pending_update: self.pending_update.as_ref(),
+            trouble: trouble.as_ref(),
             stopped: current.spec.stopped && plan.quiet,
             terminating: goal == Goal::Stop,
+            ending: ordered,
             host_ip: host_ip.as_deref(),
             qos_class: &qos_class(spec).to_string(),
             now: Timestamp::now(),
@@ -530,20 +616,4 @@ fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
         new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
     names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
     names
-}
-
-/// After a reboot, what was measured on the old boot's clock means nothing and the sandbox is gone.
-fn of_this_boot(mut status: StatusRecord) -> StatusRecord {
-    if status.boot_id == clock::boot_id() {
-        return status;
-    }
-    status.boot_id = clock::boot_id().into();
-    for history in status.containers.values_mut() {
-        history.backoff = None;
-        history.started_at = None;
-    }
-    if let Some(sandbox) = &mut status.sandbox {
-        sandbox.ready = false;
-    }
-    status
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::manifest::PodKey;
-use crate::pod::plan::Kind;
 
 /// Pod name, as the kubelet labels it.
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -24,6 +23,31 @@ const STOP_SIGNAL: &str = "podling.dev/stop-signal";
 const GRACE: &str = "podling.dev/grace-seconds";
 const HOST_NETWORK: &str = "podling.dev/host-network";
 const POD_IPS: &str = "podling.dev/pod-ips";
+
+/// Name of the pause container; no container of a pod can have it, since names are DNS labels.
+pub const PAUSE: &str = "_pause";
+
+/// What a container is to its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Holder of the shared process namespace.
+    Pause,
+    /// Entry of `initContainers`.
+    Init,
+    /// Entry of `containers`.
+    Regular,
+}
+
+impl Kind {
+    /// The word in the label `podling.dev/kind`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Pause => "pause",
+            Kind::Init => "init",
+            Kind::Regular => "container",
+        }
+    }
+}
 
 /// What a container record says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -141,24 +141,16 @@ pub fn create_link(
     }
 }
 
-/// Removes the link of a container that is gone; one that is not there is fine.
-pub fn remove_link(paths: &Paths, key: &PodKey, container: &str, container_id: &str) -> Result<(), LogError> {
-    let link = link_path(paths, key, container, container_id);
-    gone_is_fine(fs::remove_file(&link)).map_err(LogError::io("remove", &link))
-}
-
-/// Removes all logs of a pod and the links to them. The caller decides when: it keeps them for a retention
-/// time after the pod is gone. Repeating it is fine.
-pub fn remove_pod_logs(paths: &Paths, key: &PodKey, uid: &str) -> Result<(), LogError> {
+/// Removes all links to the logs of a removed pod; the logs themselves stay for a time. Repeating it is fine.
+pub fn remove_links(paths: &Paths, key: &PodKey, uid: &str) {
     let directory = pod_log_dir(paths, key, uid);
-    gone_is_fine(fs::remove_dir_all(&directory)).map_err(LogError::io("remove", &directory))?;
-    let Ok(links) = fs::read_dir(paths.container_logs()) else { return Ok(()) };
-    for link in links.flatten().map(|entry| entry.path()) {
+    for link in fs::read_dir(paths.container_logs()).into_iter().flatten().flatten().map(|entry| entry.path())
+    {
         if fs::read_link(&link).is_ok_and(|target| target.starts_with(&directory)) {
-            gone_is_fine(fs::remove_file(&link)).map_err(LogError::io("remove", &link))?;
+            // A link that cannot be removed points nowhere and harms nobody.
+            let _ = fs::remove_file(&link);
         }
     }
-    Ok(())
 }
 
 fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {

@@ -4,7 +4,6 @@
 //! `volume` and `system` into the few verbs a worker needs: observe, make and drop a sandbox, start, stop
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
-pub mod access;
 pub mod containerd;
 mod labels;
 pub mod logs;
@@ -18,12 +17,14 @@ mod stop;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-pub use self::labels::{Labels, filter as label_filter};
+pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};
 pub use self::start::{StartError, StartOrder, Started, entry_hash};
+pub use self::stop::StopStep;
 use crate::network::Network;
 use crate::runtime::containerd::{Containerd, OciRuntime};
 use crate::runtime::spec::ResolvedUser;
@@ -56,6 +57,8 @@ struct Inner {
     notes: shims::Notes,
     /// Containers being deleted behind the scenes.
     discarding: Mutex<HashSet<String>>,
+    /// Weight of all Burstable pods together, for when the first of them makes their group.
+    burstable_shares: AtomicU64,
     /// Sandboxes that exist, with the uid of their pod.
     sandboxes: Mutex<HashMap<String, String>>,
 }

@@ -2,17 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodSpec;
+
 use super::containerd::{Containerd, probe};
+use super::spec::qos;
 use super::{Inner, Runtime, logs};
 use crate::manifest::PodKey;
 use crate::network::{Network, NetworkOptions};
 use crate::settings::{Paths, Settings};
 use crate::system::cgroup::CgroupManager;
+use crate::system::files::{self, Durability};
 use crate::system::node::node_features;
 
 /// The helpers that podling carries.
@@ -76,9 +80,7 @@ impl Runtime {
     pub async fn new(ctd: Containerd, settings: &Settings) -> Result<Self, NodeError> {
         let paths = settings.paths.clone();
         ctd.ensure_namespace().await?;
-        if let Err(e) = ctd.end_stray_leases().await {
-            tracing::debug!("{e}; they end by themselves within an hour");
-        }
+        ctd.end_stale_leases().await?;
         let helpers = install_helpers(&paths)?;
         ctd.set_exec_dir(empty_exec_dir(&paths)?);
         let network = Network::new(NetworkOptions {
@@ -100,6 +102,7 @@ impl Runtime {
             users: Mutex::new(BTreeMap::new()),
             notes: super::shims::Notes::new(paths.run().join("shims")),
             discarding: Mutex::new(HashSet::new()),
+            burstable_shares: AtomicU64::new(qos::burstable_shares([])),
             sandboxes: Mutex::new(HashMap::new()),
             ctd,
             paths,
@@ -194,6 +197,21 @@ impl Runtime {
         }
     }
 
+    /// Weighs the Burstable pods together by what they request, as the kubelet does: without it the kernel
+    /// would give the whole class what it gives a single group.
+    pub fn weigh_burstable<'a>(&self, pods: impl Iterator<Item = &'a PodSpec>) {
+        self.inner.burstable_shares.store(qos::burstable_shares(pods), Ordering::Relaxed);
+        self.apply_burstable_weight();
+    }
+
+    /// Until there is a Burstable pod there is nothing to weigh.
+    pub(super) fn apply_burstable_weight(&self) {
+        let shares = self.inner.burstable_shares.load(Ordering::Relaxed);
+        if let Err(e) = self.inner.cgroups.set_burstable_shares(shares) {
+            tracing::warn!("cannot weigh the Burstable pods: {e}");
+        }
+    }
+
     /// Removes what all pods shared of the network once the last one is gone.
     pub async fn leave_network(&self) {
         if self.lock_sandboxes().is_empty()
@@ -205,14 +223,7 @@ impl Runtime {
 
     /// Removes the links to a removed pod's logs; the logs stay for a time.
     pub fn forget_logs(&self, key: &PodKey, uid: &str) {
-        let dir = logs::pod_log_dir(&self.inner.paths, key, uid);
-        let links = fs::read_dir(self.inner.paths.container_logs()).into_iter().flatten().flatten();
-        for link in links.map(|entry| entry.path()) {
-            if fs::read_link(&link).is_ok_and(|target| target.starts_with(&dir)) {
-                // A link that cannot be removed points nowhere and harms nobody.
-                let _ = fs::remove_file(&link);
-            }
-        }
+        logs::remove_links(&self.inner.paths, key, uid);
     }
 
     /// The end of a run's log, as its termination message: at most 80 lines and 2048 bytes, as the kubelet.
@@ -293,12 +304,9 @@ fn install(path: &Path, bytes: &[u8]) -> Result<(), NodeError> {
         return Ok(());
     }
     let write = || -> std::io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(dir)?;
-        let temporary = path.with_extension("new");
-        fs::write(&temporary, bytes)?;
-        fs::set_permissions(&temporary, fs::Permissions::from_mode(0o755))?;
-        fs::rename(&temporary, path)
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        // Compared with what podling carries at each start, so a power cut costs nothing.
+        files::replace(path, bytes, 0o755, Durability::Lazy)
     };
     write().map_err(|source| NodeError::Helper { path: path.to_owned(), source })
 }

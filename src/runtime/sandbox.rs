@@ -32,6 +32,12 @@ impl Runtime {
         self.adopt_sandbox(id, uid);
         let spec = pod_spec(manifest)?;
         let host_network = spec.host_network == Some(true);
+        if !host_network {
+            // Asked before anything is made: each try would leave a sandbox that, without its plugins,
+            // cannot be taken down either.
+            let status = tokio::task::block_in_place(|| self.inner.network.status());
+            status.map_err(|e| StartError::new("NetworkNotReady", e.to_string()))?;
+        }
         tokio::task::block_in_place(|| {
             self.make_cgroup(spec, uid)?;
             self.pin_namespaces(manifest, id)
@@ -51,7 +57,9 @@ impl Runtime {
         }
         groups
             .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
-            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))
+            .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
+        self.apply_burstable_weight();
+        Ok(())
     }
 
     fn pin_namespaces(&self, manifest: &PodManifest, id: &str) -> Result<(), StartError> {
@@ -180,24 +188,18 @@ impl Runtime {
     }
 
     /// Takes a sandbox down: network first (it needs the namespace), then pins and shared memory. Repeating
-    /// it, or doing it for one that never was, is fine.
+    /// it, or doing it for one that never was, is fine. A network that cannot be detached (its plugin is
+    /// gone, say) does not keep the rest; housekeeping tries it again.
     pub async fn drop_sandbox(&self, id: &str) -> Result<(), String> {
         let dir = self.inner.paths.sandbox(id);
         let netns = dir.join("net");
         let netns = namespaces::is_pinned(&netns).then_some(netns);
-        self.inner.network.teardown(id, netns.as_deref()).await.map_err(|e| e.to_string())?;
-        tokio::task::block_in_place(|| {
-            mounts::unmount_under(&dir).map_err(|e| e.to_string())?;
-            namespaces::unpin(&dir).map_err(|e| e.to_string())?;
-            match std::fs::remove_dir_all(&dir) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    Err(format!("cannot remove {}: {e}", dir.display()))
-                }
-                _ => Ok(()),
-            }
-        })?;
-        self.lock_sandboxes().remove(id);
-        Ok(())
+        let detached = self.inner.network.teardown(id, netns.as_deref()).await.map_err(|e| e.to_string());
+        let removed = tokio::task::block_in_place(|| remove_pins(&dir));
+        if removed.is_ok() {
+            self.lock_sandboxes().remove(id);
+        }
+        removed.and(detached)
     }
 
     /// Sandboxes of which something is left on this node.
@@ -209,6 +211,17 @@ impl Runtime {
         ids.sort();
         ids.dedup();
         ids
+    }
+}
+
+fn remove_pins(dir: &Path) -> Result<(), String> {
+    mounts::unmount_under(dir).map_err(|e| e.to_string())?;
+    namespaces::unpin(dir).map_err(|e| e.to_string())?;
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {e}", dir.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::Container;
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
 use super::sandbox::pod_spec;
 use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
-use super::{Labels, Runtime, logs, new_id};
+use super::{Kind, Labels, Runtime, logs, new_id};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
-use crate::pod::plan::Kind;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
@@ -56,7 +55,7 @@ pub struct StartOrder<'a> {
     pub uid: &'a str,
     /// Its sandbox.
     pub sandbox: &'a SandboxRecord,
-    /// Container name, or [`PAUSE`](crate::pod::plan::PAUSE).
+    /// Container name, or [`PAUSE`](super::PAUSE).
     pub name: &'a str,
     /// What it is.
     pub kind: Kind,
@@ -81,6 +80,9 @@ pub struct Started {
     pub pid: u32,
     /// `imagePullPolicy: Always` was met with the copy that was there.
     pub stale: bool,
+    /// The OCI runtime would not make its process, for example since the command does not exist. That is a
+    /// run that failed, as with the kubelet, not a start to be tried again.
+    pub refused: Option<StartError>,
 }
 
 impl Runtime {
@@ -131,10 +133,17 @@ impl Runtime {
         let mounts = self.create_record(&new, Some(&image)).await?;
         let io = self.task_io(order, container)?;
         self.note_shim(order, &new.id)?;
-        let pid = self.create_task(&new, &mounts, &io).await?;
-        self.link_log(order, &new.id);
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stale })
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let (pid, refused) = match created {
+            Ok(pid) => (pid, None),
+            Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
+                (0, Some(StartError::new("RunContainerError", message)))
+            }
+            Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
+        };
+        self.link_log(order, &new.id);
+        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
     }
 
     /// Runs what was created.
@@ -161,8 +170,16 @@ impl Runtime {
         let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
         self.note_shim(order, &new.id)?;
-        let pid = self.create_task(&new, &[], &TaskIo::Null).await?;
-        Ok(Started { id: new.id, image: new.image, image_id: String::new(), pid, stale: false })
+        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
+        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
+        Ok(Started {
+            id: new.id,
+            image: new.image,
+            image_id: String::new(),
+            pid,
+            stale: false,
+            refused: None,
+        })
     }
 
     async fn new_container(
@@ -223,16 +240,6 @@ impl Runtime {
             .map_err(|e| StartError::new("CreateContainerError", format!("cannot note the container: {e}")))
     }
 
-    async fn create_task(
-        &self,
-        new: &NewContainer,
-        rootfs: &[super::containerd::Mount],
-        io: &TaskIo,
-    ) -> Result<u32, StartError> {
-        let created = self.inner.ctd.create_task(&new.id, rootfs, io, &self.inner.oci).await;
-        created.map_err(|e| StartError::rpc("CreateContainerError", &e))
-    }
-
     /// The image, present and unpacked, or why not; and whether it could be older than its name promises.
     async fn image(&self, container: &Container) -> Result<(Image, bool), StartError> {
         let name = container.image.as_deref().unwrap_or_default();
@@ -275,7 +282,9 @@ impl Runtime {
     async fn look_up_user(&self, asked: &UserSpec, image: &Image) -> Result<ResolvedUser, StartError> {
         let failed = |e: String| StartError::new("CreateContainerError", e);
         let view = format!("users-{}", new_id());
-        let ctd = &self.inner.ctd;
+        // No container names the view, so only a lease keeps it from being collected while it is read.
+        let lease = self.inner.ctd.lease("view").await.map_err(|e| failed(e.to_string()))?;
+        let ctd = lease.client();
         let mounts = ctd.view_rootfs(&view, &image.chain_id).await.map_err(|e| failed(e.to_string()))?;
         let mounts: Vec<_> = mounts
             .into_iter()
@@ -287,11 +296,12 @@ impl Runtime {
         })
         .await;
         let removed = ctd.remove_snapshot(&view).await;
+        let released = lease.release().await;
         let user = answer
             .map_err(|e| failed(e.to_string()))?
             .map_err(|e| failed(e.to_string()))?
             .map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        removed.map_err(|e| failed(e.to_string()))?;
+        removed.and(released).map_err(|e| failed(e.to_string()))?;
         Ok(user)
     }
 

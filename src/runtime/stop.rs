@@ -5,13 +5,23 @@ use std::time::Duration;
 use super::containerd::ErrorClass;
 use super::shims::Processes;
 use super::{Observed, Runtime, TaskState};
-use crate::pod::plan::StopStep;
 use crate::system::process::{self, ProcessId};
 
 /// Tries to delete a dead container before leaving it to the next look at the pod.
 const DISCARD_TRIES: u32 = 5;
 /// Time a shim has to end by itself after its last container is gone.
 const SHIM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Steps of stopping, each stronger than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopStep {
+    /// The stop signal of the image, SIGTERM by default.
+    Signal,
+    /// SIGKILL to all its processes.
+    Kill,
+    /// Past containerd: kill by cgroup, then the shim.
+    Force,
+}
 
 impl Runtime {
     /// Takes one step in stopping a container. A container that is gone already is success.

@@ -3,7 +3,7 @@
 //! Data enters as requests on `/run/podling/podling.sock` (0600, so root's alone) and leaves as JSON,
 //! log text and exec frames. Where Kubernetes has a path for something, the path, the parameters and
 //! the objects are Kubernetes'; the rest lies under `/podling/v1`. Status comes from the
-//! [`Board`](crate::pod::board::Board), orders go through its `Control`, and what needs containerd goes
+//! [`Board`], orders go through its `Control`, and what needs containerd goes
 //! through [`RuntimeAccess`]. Nothing here decides anything about pods, and no reader, however slow,
 //! holds up more than its own connection.
 

@@ -112,7 +112,8 @@ pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// A JSON answer with code 200.
 pub(super) fn json(value: &impl Serialize) -> Response<Body> {
-    match serde_json::to_vec(value) {
+    // By way of a Value, so that the API's types are compiled for one serializer only: they are large.
+    match serde_json::to_value(value).and_then(|value| serde_json::to_vec(&value)) {
         Ok(text) => typed("application/json", Body::Whole(Some(text.into()))),
         Err(e) => {
             let mut response = typed("text/plain", Body::Whole(Some(e.to_string().into())));

@@ -41,7 +41,8 @@ struct Client {
 impl Client {
     /// False when the client is gone.
     async fn tell(&self, kind: &str, object: impl Serialize) -> bool {
-        let Ok(mut line) = serde_json::to_vec(&WatchEvent { kind: kind.to_owned(), object }) else {
+        let event = serde_json::to_value(WatchEvent { kind: kind.to_owned(), object });
+        let Ok(mut line) = event.and_then(|event| serde_json::to_vec(&event)) else {
             return false;
         };
         line.push(b'\n');

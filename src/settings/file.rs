@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_saphyr::Spanned;
 
 use super::error::{Finding, SettingsError};
-use super::suggest::nearest;
 use super::tree::Value;
 use super::units::{parse_bytes, parse_duration};
 use super::{ContainerdChoice, check};
+use crate::manifest::nearest;
 
 /// Every top-level field, as `docs/configuration.md` lists them.
 pub(super) const FIELDS: &[&str] = &[
@@ -190,7 +190,7 @@ impl Reader {
 const HOUR: u64 = 3_600_000;
 
 fn unknown(name: &str, known: &[&str]) -> String {
-    match nearest(name, known) {
+    match nearest(name, known.iter().copied()) {
         Some(word) => format!("unknown setting `{name}`; did you mean `{word}`?"),
         None => format!("unknown setting `{name}`; podling knows {}", known.join(", ")),
     }

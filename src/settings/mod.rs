@@ -8,7 +8,6 @@ mod error;
 mod file;
 mod log;
 mod paths;
-mod suggest;
 mod tree;
 mod units;
 
@@ -20,8 +19,7 @@ use sha2::{Digest, Sha256};
 pub use error::{Finding, SettingsError};
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
-pub use suggest::nearest;
-pub use units::{parse_bytes, parse_duration};
+pub use units::parse_duration;
 
 /// What the command line says, before the config file is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +176,27 @@ impl Settings {
     /// Reads the config file anew, under the same flags.
     pub fn reload(&self) -> Result<Self, SettingsError> {
         Self::load(&self.flags)
+    }
+
+    /// Settings, by their names in the file, that differ in `fresh` and that a running daemon does not take up.
+    pub fn waiting_for_restart(&self, fresh: &Self) -> Vec<&'static str> {
+        let pairs = [
+            ("nodeName", self.node_name == fresh.node_name),
+            ("containerd", self.containerd == fresh.containerd),
+            ("containerdNamespace", self.namespace == fresh.namespace),
+            ("ociRuntime", self.runtime == fresh.runtime),
+            ("relistPeriod", self.relist == fresh.relist),
+            ("seccompDefault", self.seccomp_default == fresh.seccomp_default),
+            ("cgroupRoot", self.cgroup_root == fresh.cgroup_root),
+            ("containerLogMaxSize", self.log_max_size == fresh.log_max_size),
+            ("containerLogMaxFiles", self.log_max_files == fresh.log_max_files),
+            ("cniConfDir", self.cni_conf_dir == fresh.cni_conf_dir),
+            ("cniBinDirs", self.cni_bin_dirs == fresh.cni_bin_dirs),
+            ("resolvConf", self.resolv_conf == fresh.resolv_conf),
+            ("clusterDNS", self.cluster_dns == fresh.cluster_dns),
+            ("clusterDomain", self.cluster_domain == fresh.cluster_domain),
+        ];
+        pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
     fn apply_file(&mut self, file: file::FileSettings) {

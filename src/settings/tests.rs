@@ -215,3 +215,14 @@ fn every_field_is_documented() {
         assert!(page.contains(&format!("`{field}`")), "docs/configuration.md does not name {field}");
     }
 }
+
+#[test]
+fn settings_that_only_a_restart_takes_up_are_named() {
+    let old = Settings::defaults(Paths::under("/tmp/t"));
+    let mut new = old.clone();
+    new.settle = Duration::from_secs(1);
+    assert!(old.waiting_for_restart(&new).is_empty(), "this one is taken up at once");
+    new.namespace = "other".to_owned();
+    new.cluster_dns = vec!["10.0.0.1".to_owned()];
+    assert_eq!(old.waiting_for_restart(&new), ["containerdNamespace", "clusterDNS"]);
+}

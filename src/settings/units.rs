@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::manifest::Quantity;
+
 /// Parses a Go duration such as `20s`, `1m30s`, `200ms`, `1.5h` or `0`; `None` when it is not one, is
 /// negative, or does not fit.
 pub fn parse_duration(text: &str) -> Option<Duration> {
@@ -33,7 +35,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// Parses a Kubernetes quantity such as `10Mi`, `512Ki`, `1G` or `1048576` into whole bytes, rounded
 /// up; `None` when it is not one, is negative, or does not fit.
 pub fn parse_bytes(text: &str) -> Option<u64> {
-    u64::try_from(crate::manifest::parse_units(text)?).ok()
+    Quantity::parse(text).ok()?.size()
 }
 
 #[cfg(test)]

@@ -18,8 +18,10 @@ pub const PATIENCE: u32 = 3;
 /// How a file came to have its present content: decides how long to wait before reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Renamed in, a link swapped, or there at the start: complete by its nature.
+    /// Renamed in, or a link swapped: complete by its nature.
     Whole,
+    /// There at the start. Most likely complete, but its writer may be in the middle of it.
+    There,
     /// A writer closed it.
     Closed,
     /// Its name appeared; nobody was seen writing. A hard link, or a writer about to begin.
@@ -47,7 +49,7 @@ impl Pending {
     /// When to read it.
     pub fn due(&self, settle: Duration) -> Instant {
         match self.arrival {
-            Arrival::Whole | Arrival::Closed => self.since,
+            Arrival::Whole | Arrival::There | Arrival::Closed => self.since,
             Arrival::Appeared | Arrival::Found => self.since + settle,
             Arrival::Written | Arrival::Doubtful => self.since + settle * PATIENCE,
         }

@@ -98,7 +98,7 @@ impl Reader<'_> {
 
     /// The content that waits, with what this look adds to what is known of it.
     fn pending(&self, entry: &mut Entry, stamp: Stamp, link: bool) -> Pending {
-        let arrival = if self.started { Arrival::Found } else { Arrival::Whole };
+        let arrival = if self.started { Arrival::Found } else { Arrival::There };
         let fresh = Pending { arrival, since: self.now, stamp: None };
         let pending = entry.pending.get_or_insert(fresh);
         if pending.stamp.is_some_and(|s| s != stamp) && pending.arrival != Arrival::Whole {
@@ -130,7 +130,9 @@ impl Reader<'_> {
             }
             let judgement = judge(file, crate::manifest::read(bytes, &self.options.read), &entry.pods);
             // Text that stops in the middle of a line is rarely whole; JSON that is cut does not parse.
-            let cut = !bytes.ends_with(b"\n") && !bytes.starts_with(b"{");
+            // At the start most such files just lack it, and a boot should not wait for each.
+            let cut =
+                pending.arrival != Arrival::There && !bytes.ends_with(b"\n") && !bytes.starts_with(b"{");
             if (judgement.doubtful || cut) && pending.may_be_half(self.now, settle) {
                 entry.pending = Some(Pending { arrival: Arrival::Doubtful, ..*pending });
                 return Some(pending.since + settle * PATIENCE);

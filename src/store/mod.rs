@@ -14,7 +14,7 @@ mod atomic;
 mod records;
 mod versioned;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -23,6 +23,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::source::DirIdentity;
+use crate::system::files::{self, Durability};
 
 pub use atomic::write_atomic;
 pub use records::*;
@@ -112,6 +113,8 @@ pub struct Store {
     dir: PathBuf,
     /// What each file was last written with, so that a status that did not change costs nothing.
     written: Mutex<HashMap<PathBuf, [u8; 32]>>,
+    /// Files that are written but not yet safe from a power cut.
+    unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Store {
@@ -121,7 +124,7 @@ impl Store {
     /// When its directories cannot be made.
     pub fn open(dir: PathBuf) -> Result<Self, StoreError> {
         atomic::make_dir(&dir.join("pods"), DIR_MODE)?;
-        Ok(Self { dir, written: Mutex::new(HashMap::new()) })
+        Ok(Self { dir, written: Mutex::default(), unsynced: Mutex::default() })
     }
 
     /// The directory of a pod, made or not.
@@ -144,7 +147,7 @@ impl Store {
         let (mut records, mut problems) = (Vec::new(), Vec::new());
         for uid in self.uids(&mut problems) {
             let Ok(dir) = self.pod_dir(&uid) else { continue };
-            atomic::sweep(&dir);
+            files::sweep(&dir);
             let path = dir.join(POD);
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
@@ -198,6 +201,11 @@ impl Store {
         self.uids(&mut Vec::new())
     }
 
+    /// Whether [`Store::sync`] has something to do.
+    pub fn needs_sync(&self) -> bool {
+        !self.unsynced().is_empty()
+    }
+
     fn uids(&self, problems: &mut Vec<StoreProblem>) -> Vec<String> {
         let pods = self.dir.join("pods");
         let mut uids = Vec::new();
@@ -218,24 +226,25 @@ impl Store {
         uids
     }
 
-    /// Writes what was accepted for a pod; durable when it returns.
+    /// Writes what was accepted for a pod; durable as [`Store::save_status`].
     ///
     /// # Errors
     /// When the file cannot be written; the old one is then still there.
-    pub fn save_spec(&self, spec: &PodSpecRecord) -> Result<(), StoreError> {
+    pub fn save_spec(&self, spec: &PodSpecRecord, sync: Durability) -> Result<(), StoreError> {
         let dir = self.pod_dir(&spec.uid)?;
         atomic::make_dir(&dir, DIR_MODE)?;
-        self.save(dir.join(POD), spec)
+        self.save(dir.join(POD), spec, sync)
     }
 
-    /// Writes a pod's status, unless it is what was last written; durable when it returns.
+    /// Writes a pod's status, unless it is what was last written. With [`Durability::Synced`] it is durable
+    /// when it returns; else it survives a kill at once and a power cut after the next [`Store::sync`].
     ///
     /// # Errors
     /// When the file cannot be written; the old one is then still there.
-    pub fn save_status(&self, uid: &str, status: &StatusRecord) -> Result<(), StoreError> {
+    pub fn save_status(&self, uid: &str, status: &StatusRecord, sync: Durability) -> Result<(), StoreError> {
         let dir = self.pod_dir(uid)?;
         atomic::make_dir(&dir, DIR_MODE)?;
-        self.save(dir.join(STATUS), status)
+        self.save(dir.join(STATUS), status, sync)
     }
 
     /// Forgets a pod, and its directory when nothing else is in it. The spec goes last, so that a
@@ -268,12 +277,16 @@ impl Store {
     /// # Errors
     /// When the file cannot be written; the old one is then still there.
     pub fn save_source(&self, dirs: &BTreeMap<PathBuf, DirIdentity>) -> Result<(), StoreError> {
-        self.save(self.dir.join(SOURCE), &SourceRecord { version: VERSION, dirs: dirs.clone() })
+        self.save(
+            self.dir.join(SOURCE),
+            &SourceRecord { version: VERSION, dirs: dirs.clone() },
+            Durability::Synced,
+        )
     }
 
     /// Which directory each manifest directory was; empty when that is not known.
     pub fn load_source(&self) -> (BTreeMap<PathBuf, DirIdentity>, Option<StoreProblem>) {
-        atomic::sweep(&self.dir);
+        files::sweep(&self.dir);
         let path = self.dir.join(SOURCE);
         match read_versioned::<SourceRecord>(&path, VERSION) {
             Ok(record) => (record.map(|r| r.dirs).unwrap_or_default(), None),
@@ -281,7 +294,7 @@ impl Store {
         }
     }
 
-    fn save<T: Serialize>(&self, path: PathBuf, record: &T) -> Result<(), StoreError> {
+    fn save<T: Serialize>(&self, path: PathBuf, record: &T, sync: Durability) -> Result<(), StoreError> {
         let mut bytes = serde_json::to_vec_pretty(record)
             .map_err(|source| StoreError::Encode { path: path.clone(), source })?;
         bytes.push(b'\n');
@@ -291,9 +304,34 @@ impl Store {
         }
         // Whatever comes of the attempt, what stands there is no longer known.
         self.written().remove(&path);
-        write_atomic(&path, &bytes, FILE_MODE)?;
+        files::replace(&path, &bytes, FILE_MODE, sync).map_err(|e| StoreError::io("write", &path, e))?;
+        if sync == Durability::Lazy {
+            self.unsynced().insert(path.clone());
+        }
         self.written().insert(path, digest);
         Ok(())
+    }
+
+    /// Makes durable what was written with [`Durability::Lazy`]; to be called often, off the async threads.
+    pub fn sync(&self) {
+        let paths = std::mem::take(&mut *self.unsynced());
+        for path in paths {
+            let synced =
+                std::fs::File::open(&path).and_then(|f| f.sync_all()).and_then(|()| match path.parent() {
+                    Some(dir) => files::sync_dir(dir),
+                    None => Ok(()),
+                });
+            match synced {
+                // Removed meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => tracing::warn!("{}", StoreError::io("sync", &path, e)),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    fn unsynced(&self) -> std::sync::MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn written(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, [u8; 32]>> {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::PodManifest;
-use crate::pod::backoff::Backoff;
 use crate::source::DirIdentity;
-use crate::system::clock::Moment;
+use crate::system::clock::{self, Moment};
 
 /// Version of all files that this podling writes; a file with a higher one is left alone and reported.
 pub const VERSION: u32 = 1;
@@ -50,7 +50,7 @@ pub struct PodSpecRecord {
     #[serde(default)]
     pub removing: bool,
     /// The manifest in force.
-    pub manifest: PodManifest,
+    pub manifest: Arc<PodManifest>,
 }
 
 /// `pods/<uid>/status.json`: what a restart must know and containerd may have forgotten.
@@ -73,6 +73,13 @@ pub struct StatusRecord {
     pub conditions: BTreeMap<String, (bool, Timestamp)>,
 }
 
+impl StatusRecord {
+    /// The file was missing or damaged: all that was known of the pod's containers is what containerd knows.
+    pub fn is_lost(&self) -> bool {
+        self.boot_id.is_empty()
+    }
+}
+
 impl Default for StatusRecord {
     fn default() -> Self {
         Self {
@@ -84,6 +91,25 @@ impl Default for StatusRecord {
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),
         }
+    }
+}
+
+impl StatusRecord {
+    /// The record as it counts now: after a reboot, what was measured on the old boot's clock means nothing
+    /// and the sandbox is gone.
+    pub fn of_this_boot(mut self) -> Self {
+        if self.boot_id == clock::boot_id() {
+            return self;
+        }
+        self.boot_id = clock::boot_id().into();
+        for history in self.containers.values_mut() {
+            history.backoff = None;
+            history.started_at = None;
+        }
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.ready = false;
+        }
+        self
     }
 }
 
@@ -165,4 +191,15 @@ pub struct Exit {
     /// Length of the run.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
+}
+
+/// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backoff {
+    /// The wait that follows the latest exit.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub delay: Duration,
+    /// When that wait is over.
+    pub until: Moment,
 }

@@ -8,7 +8,6 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::manifest::{PodKey, PodManifest};
-use crate::pod::backoff::Backoff;
 use crate::system::clock::Moment;
 
 const UID: &str = "0b6e9f2c-1d2e-4f3a-8b4c-5d6e7f8a9b0c";
@@ -27,14 +26,14 @@ fn spec(uid: &str) -> PodSpecRecord {
         seen: "2024-05-06T07:08:09.123456789Z".parse().expect("a time"),
         stopped: false,
         removing: true,
-        manifest: PodManifest {
+        manifest: std::sync::Arc::new(PodManifest {
             key: PodKey::new("default", "web"),
             uid: None,
             pod,
             hashes: Default::default(),
             origin: crate::manifest::Origin { file: "/etc/pods/web.yaml".into(), line: 3 },
             warnings: Vec::new(),
-        },
+        }),
     }
 }
 
@@ -81,9 +80,9 @@ fn file(store: &Store, name: &str) -> PathBuf {
 fn what_is_saved_is_loaded() {
     let (_home, store) = open();
     assert_eq!(store.load(), (vec![], vec![]));
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     assert_eq!(store.load().0[0].status, StatusRecord::default());
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     let again = Store::open(store.dir.clone()).expect("open");
     let (records, problems) = again.load();
     assert_eq!(records, [PodRecord { spec: spec(UID), status: status() }]);
@@ -93,8 +92,8 @@ fn what_is_saved_is_loaded() {
 #[test]
 fn files_are_private_and_can_be_read_by_a_person() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
-    store.save_status(UID, &status()).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     for path in [file(&store, POD), file(&store, STATUS)] {
         assert_eq!(fs::metadata(path).expect("stat").permissions().mode() & 0o777, 0o600);
     }
@@ -115,14 +114,14 @@ fn files_are_private_and_can_be_read_by_a_person() {
 #[test]
 fn a_status_that_did_not_change_is_not_written_again() {
     let (_home, store) = open();
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     let inode = || fs::metadata(file(&store, STATUS)).expect("stat").ino();
     let first = inode();
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     assert_eq!(inode(), first);
     let mut other = status();
     other.sandboxes += 1;
-    store.save_status(UID, &other).expect("save");
+    store.save_status(UID, &other, Durability::Synced).expect("save");
     assert_ne!(inode(), first);
     assert_eq!(store.load_status(UID).0, other);
 }
@@ -130,25 +129,27 @@ fn a_status_that_did_not_change_is_not_written_again() {
 #[test]
 fn after_a_failed_write_the_same_status_is_written_again() {
     let (_home, store) = open();
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     let dir = store.pod_dir(UID).expect("dir");
     fs::remove_file(dir.join(STATUS)).expect("rm");
     fs::create_dir(dir.join(STATUS)).expect("mkdir");
-    let error = store.save_status(UID, &StatusRecord::default()).expect_err("a directory is in the way");
+    let error = store
+        .save_status(UID, &StatusRecord::default(), Durability::Synced)
+        .expect_err("a directory is in the way");
     assert!(
         error.to_string().starts_with(&format!("cannot write {}", dir.join(STATUS).display())),
         "{error}"
     );
     fs::remove_dir(dir.join(STATUS)).expect("rmdir");
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     assert_eq!(store.load_status(UID).0, status());
 }
 
 #[test]
 fn a_torn_status_is_set_aside_and_the_pod_loads_without_it() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
-    store.save_status(UID, &status()).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     for n in 1..3 {
         let text =
             fs::read_to_string(file(&store, STATUS)).unwrap_or_else(|_| "{\"version\": 1, \"co".into());
@@ -172,9 +173,9 @@ fn a_torn_status_is_set_aside_and_the_pod_loads_without_it() {
 fn a_damaged_spec_is_reported_and_does_not_keep_the_others_from_loading() {
     let (_home, store) = open();
     let other = "11111111";
-    store.save_spec(&spec(UID)).expect("save");
-    store.save_status(UID, &status()).expect("save");
-    store.save_spec(&spec(other)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
+    store.save_spec(&spec(other), Durability::Synced).expect("save");
     fs::write(file(&store, POD), "").expect("write");
     let (records, problems) = store.load();
     assert_eq!(records.iter().map(|r| r.spec.uid.as_str()).collect::<Vec<_>>(), [other]);
@@ -187,7 +188,7 @@ fn a_damaged_spec_is_reported_and_does_not_keep_the_others_from_loading() {
 #[test]
 fn a_spec_of_another_pod_is_damage() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let text = fs::read_to_string(file(&store, POD)).expect("read");
     fs::write(file(&store, POD), text.replace(UID, "somebody-else")).expect("write");
     let (records, problems) = store.load();
@@ -198,7 +199,7 @@ fn a_spec_of_another_pod_is_damage() {
 #[test]
 fn a_file_of_a_newer_podling_is_left_in_place() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let text = fs::read_to_string(file(&store, POD)).expect("read");
     fs::write(file(&store, POD), text.replacen("\"version\": 1", "\"version\": 7", 1)).expect("write");
     let (records, problems) = store.load();
@@ -216,7 +217,7 @@ fn a_file_of_a_newer_podling_is_left_in_place() {
 #[test]
 fn fields_that_are_not_known_are_skipped_and_missing_ones_have_defaults() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     fs::write(
         file(&store, STATUS),
         "{\"version\": 1, \"later\": {\"a\": []}, \"containers\": {\"c\": {\"new\": 1}}}",
@@ -230,7 +231,7 @@ fn fields_that_are_not_known_are_skipped_and_missing_ones_have_defaults() {
 #[test]
 fn a_write_that_was_killed_leaves_nothing_behind() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
     let leftover = file(&store, ".podling-tmp-pod.json-1-x-0");
     fs::write(&leftover, "{\"vers").expect("write");
     let (records, problems) = store.load();
@@ -241,8 +242,8 @@ fn a_write_that_was_killed_leaves_nothing_behind() {
 #[test]
 fn removing_a_pod_leaves_what_others_put_in_its_directory() {
     let (_home, store) = open();
-    store.save_spec(&spec(UID)).expect("save");
-    store.save_status(UID, &status()).expect("save");
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     fs::create_dir(file(&store, "volumes")).expect("mkdir");
     store.remove(UID).expect("remove");
     assert_eq!(store.load().0, []);
@@ -252,7 +253,7 @@ fn removing_a_pod_leaves_what_others_put_in_its_directory() {
     assert!(store.orphans().is_empty());
     store.remove(UID).expect("removing what is gone is no error");
     // The same uid again is written in full.
-    store.save_status(UID, &status()).expect("save");
+    store.save_status(UID, &status(), Durability::Synced).expect("save");
     assert!(file(&store, STATUS).exists());
 }
 
@@ -261,9 +262,9 @@ fn a_uid_cannot_lead_out_of_the_store() {
     let (_home, store) = open();
     let long = "x".repeat(129);
     for uid in ["", ".", "..", "../x", "a/b", "a\0b", "é", long.as_str()] {
-        let error = store.save_spec(&spec(uid)).expect_err(uid).to_string();
+        let error = store.save_spec(&spec(uid), Durability::Synced).expect_err(uid).to_string();
         assert!(error.contains("cannot name a directory: use letters"), "{error}");
-        store.save_status(uid, &status()).expect_err(uid);
+        store.save_status(uid, &status(), Durability::Synced).expect_err(uid);
         store.remove(uid).expect_err(uid);
     }
 }

@@ -157,8 +157,8 @@ fn mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
         .map(|field| PathBuf::from(OsString::from_vec(unescape(field))))
 }
 
-/// Undoes the kernel's `\ooo` escapes of space, tab, newline and backslash.
-pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
+/// Undoes the `\ooo` escapes of space, tab, newline and backslash in the kernel's mount table and in fstab.
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {

@@ -6,11 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{PodSpec, Volume};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rustix::mount::{MountFlags, mount};
 
 use super::mount_table::MountTable;
-use super::{PreparedVolume, VolumeError, make_dir, size, volume_dir};
+use super::{PreparedVolume, VolumeError, make_dir, volume_dir};
+use crate::manifest::Quantity;
 
 /// Directory of all emptyDirs of a pod.
 pub(super) const PLUGIN: &str = "kubernetes.io~empty-dir";
@@ -44,9 +45,14 @@ pub(super) fn prepare(
     Ok(PreparedVolume { host_path: directory, is_file: false })
 }
 
-fn parse(volume: &str, limit: &Quantity) -> Result<u64, VolumeError> {
+fn parse(volume: &str, limit: &ApiQuantity) -> Result<u64, VolumeError> {
     let bad = || VolumeError::Size { volume: volume.to_owned(), value: limit.0.clone() };
-    size::bytes(&limit.0).ok_or_else(bad)
+    bytes(limit).ok_or_else(bad)
+}
+
+/// Whole bytes; none for what is no quantity or less than nothing.
+fn bytes(quantity: &ApiQuantity) -> Option<u64> {
+    u64::try_from(Quantity::parse(&quantity.0).ok()?.value()).ok()
 }
 
 /// What the pages may come to: the volume's limit, or the pod's memory limit when that is lower. Without either
@@ -60,11 +66,12 @@ fn smallest(limit: Option<u64>, spec: &PodSpec) -> Option<u64> {
 fn pod_memory_limit(spec: &PodSpec) -> Option<u64> {
     let memory = |resources: &Option<k8s_openapi::api::core::v1::ResourceRequirements>| {
         let limits = resources.as_ref()?.limits.as_ref()?;
-        size::bytes(&limits.get("memory")?.0)
+        bytes(limits.get("memory")?)
     };
     memory(&spec.resources).or_else(|| {
         let each: Option<Vec<u64>> = spec.containers.iter().map(|c| memory(&c.resources)).collect();
-        each.map(|limits| limits.iter().sum()).filter(|sum| *sum > 0)
+        each.map(|limits| limits.iter().fold(0u64, |sum, limit| sum.saturating_add(*limit)))
+            .filter(|sum| *sum > 0)
     })
 }
 

@@ -8,7 +8,6 @@ mod empty_dir;
 mod host_path;
 mod mount_table;
 mod remove;
-mod size;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,6 +18,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use tokio::time::timeout;
+
+use crate::system::{SystemError, mounts};
 
 use mount_table::MountTable;
 
@@ -78,6 +79,9 @@ pub enum VolumeError {
         /// The pod, `namespace/name`.
         pod: String,
     },
+    /// The kernel said no to a mount.
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// The file system said no.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -189,10 +193,9 @@ pub fn teardown(pod_dir: &Path) -> Result<(), Vec<VolumeError>> {
 }
 
 fn unmount_below(directory: &Path) -> Vec<VolumeError> {
-    match MountTable::read() {
-        Ok(mounts) => mounts.unmount_below(directory),
-        Err(error) => vec![error],
-    }
+    // Without the directory there is nothing below it.
+    let Ok(real) = directory.canonicalize() else { return Vec::new() };
+    mounts::unmount_under(&real).map_err(VolumeError::from).err().into_iter().collect()
 }
 
 /// Empties the emptyDirs of a pod that is made anew under the same uid: they are moved aside at once and

@@ -148,6 +148,11 @@ fn limits_and_requests_are_in_the_cgroup_files_and_the_qos_class_is_shown() {
     let parent = host::cgroup_of(pid, "memory").parent().map(Path::to_path_buf).expect("a pod cgroup");
     let name = if host::unified() { "memory.max" } else { "memory.limit_in_bytes" };
     assert_eq!(fs::read_to_string(parent.join(name)).expect("readable").trim(), (64 << 20).to_string());
+    if !host::unified() {
+        // Container, pod, class: the class weighs what its pods request together.
+        let class = host::cgroup_of(pid, "cpu").ancestors().nth(2).expect("a class").join("cpu.shares");
+        assert_eq!(fs::read_to_string(class).expect("readable").trim(), "256");
+    }
 }
 
 #[test]

@@ -16,3 +16,4 @@ mod logs;
 mod network;
 mod pods;
 mod restarts;
+mod words;

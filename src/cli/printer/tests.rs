@@ -167,7 +167,7 @@ fn restarts_say_how_long_ago_the_last_one_was() {
     assert_eq!(row.restarts, "3 (5m ago)");
     assert_eq!(
         row.cells(true, true),
-        ["default", "web", "2/2", "Running", "3 (5m ago)", "5m", "10.0.0.7", "<none>"]
+        ["default", "web", "2/2", "Running", "3 (5m ago)", "5m", "10.0.0.7", "<none>", "<none>", "<none>"]
     );
 }
 
@@ -175,4 +175,13 @@ fn restarts_say_how_long_ago_the_last_one_was() {
 fn a_pod_without_any_status_is_still_a_row() {
     let row = row(&Pod::default(), now());
     assert_eq!(row.cells(false, false), ["", "0/0", "Unknown", "0", "<unknown>"]);
+}
+
+#[test]
+fn a_pod_stopped_by_order_says_so_however_its_containers_ended() {
+    let status = json!({
+        "phase": "Running", "reason": "Stopped",
+        "containerStatuses": [container("app", false, ended(137, "Error"))],
+    });
+    assert_eq!(row(&pod(spec(&[], &["app"]), status), now()).status, "Stopped");
 }

@@ -8,7 +8,8 @@
 //!
 //! The tree is composed here, from the events of the parser beneath serde-saphyr, and not by
 //! serde-saphyr itself, since only the events tell `tRue` from `true`, `08` from `8.0`, both places of a
-//! key that stands twice, and the place of each value. Tests hold the two readers together.
+//! key that stands twice, and the place of each value (`docs/design.md` has the figures). Tests hold the
+//! two readers together.
 //!
 //! JSON needs no reader of its own: the parser takes tabs, `\/` and surrogate pairs as JSON has them.
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::words::{Refuse, is_qualified};
 use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
-use crate::manifest::quantity::{is_fractional, parse_nano};
+use crate::manifest::quantity::Quantity;
 
-type Quantities = BTreeMap<String, Quantity>;
+type Quantities = BTreeMap<String, ApiQuantity>;
 
 const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as \
     500m, 1.5 or 64Mi)";
@@ -51,15 +51,17 @@ fn is_standard(name: &str) -> bool {
 }
 
 fn check_quantity(name: &str, text: &str, limit: bool, path: &Path, findings: &mut Findings<'_>) {
-    match parse_nano(text) {
-        None => findings.invalid(path, text, FORM),
-        Some(nano) if nano < 0 => findings.invalid(path, text, "must be greater than or equal to 0"),
-        Some(_) if name.contains('/') && is_fractional(text) => {
+    match Quantity::parse(text) {
+        Err(_) => findings.invalid(path, text, FORM),
+        Ok(amount) if amount.is_negative() => {
+            findings.invalid(path, text, "must be greater than or equal to 0")
+        }
+        Ok(amount) if name.contains('/') && !amount.is_whole() => {
             findings.invalid(path, text, "must be an integer");
         }
         // `128m` is a thousandth of 128 bytes; `128Mi` was meant.
-        Some(nano) if name == "memory" && is_fractional(text) => {
-            let bytes = nano as f64 / 1e9;
+        Ok(amount) if name == "memory" && !amount.is_whole() => {
+            let bytes = amount.approximate();
             let hint = match text.strip_suffix('m') {
                 Some(number) => format!("; did you mean {number}Mi?"),
                 None => String::new(),
@@ -71,23 +73,23 @@ fn check_quantity(name: &str, text: &str, limit: bool, path: &Path, findings: &m
             };
             findings.warn(Code::NoEffect, path, format!("memory {text} is {bytes} bytes: {what}{hint}"));
         }
-        Some(_) => {}
+        Ok(_) => {}
     }
 }
 
 fn compare(limits: &Quantities, requests: &Quantities, path: &Path, findings: &mut Findings<'_>) {
     for (name, request) in requests {
         let request_path = path.field("requests").key(name);
-        let (Some(wanted), limit) = (parse_nano(&request.0), limits.get(name)) else { continue };
-        match limit.map(|limit| (parse_nano(&limit.0), limit)) {
-            Some((Some(most), limit)) if wanted > most => {
+        let (Ok(wanted), limit) = (Quantity::parse(&request.0), limits.get(name)) else { continue };
+        match limit.map(|limit| (Quantity::parse(&limit.0), limit)) {
+            Some((Ok(most), limit)) if wanted > most => {
                 findings.invalid(
                     &request_path,
                     request.0.as_str(),
                     &format!("must be less than or equal to {name} limit of {}", limit.0),
                 );
             }
-            Some((Some(most), limit)) if wanted != most && name.contains('/') => {
+            Some((Ok(most), limit)) if wanted != most && name.contains('/') => {
                 findings.invalid(
                     &request_path,
                     request.0.as_str(),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{KeyToPath, PodSpec, Volume};
 use super::words::{LABEL, Refuse, is_label, one_of, unique};
 use crate::manifest::fields::VOLUME;
 use crate::manifest::positions::{Findings, Path, members};
-use crate::manifest::quantity::parse_nano;
+use crate::manifest::quantity::Quantity;
 
 /// What `hostPath.type` may be; empty means no check.
 const HOST_PATH_TYPES: &[&str] =
@@ -47,20 +47,20 @@ fn check_volume(volume: &Volume, path: &Path, findings: &mut Findings<'_>) {
     if let Some(empty) = &volume.empty_dir {
         let path = path.field("emptyDir");
         if let Some(limit) = &empty.size_limit {
-            match parse_nano(&limit.0) {
-                None => findings.invalid(
+            match Quantity::parse(&limit.0) {
+                Err(_) => findings.invalid(
                     &path.field("sizeLimit"),
                     limit.0.as_str(),
                     "must be a quantity such as 64Mi",
                 ),
-                Some(nano) if nano < 0 => {
+                Ok(size) if size.is_negative() => {
                     findings.invalid(
                         &path.field("sizeLimit"),
                         limit.0.as_str(),
                         "must be a valid resource quantity of 0 or more",
                     );
                 }
-                Some(_) => {}
+                Ok(_) => {}
             }
         }
         let medium = empty.medium.as_deref().filter(|medium| !medium.starts_with("HugePages"));

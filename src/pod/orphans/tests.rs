@@ -62,6 +62,7 @@ fn a_manifest_that_describes_it_takes_an_orphan_back_as_its_newest_container_sta
         source: "file",
         stopped: false,
         restarts: 0,
+        trouble: None,
     };
     let (spec, status) = orphan.into_record(&desired);
     assert_eq!((spec.uid.as_str(), spec.removing), ("u1", false));
@@ -79,32 +80,25 @@ fn an_orphan_that_the_manifest_of_its_name_does_not_describe_goes_first_with_its
     assert!(orphans.drain().is_empty());
     let (spec, status) = others.remove(0).into_removal();
     assert!(spec.removing);
-    let pod = spec.manifest.pod.spec.expect("made from labels");
+    let pod = spec.manifest.pod.spec.clone().expect("made from labels");
     assert_eq!(pod.termination_grace_period_seconds, Some(7));
     assert_eq!(pod.containers.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["main"]);
     assert_eq!(status.sandbox.expect("labels name it").id, "s2");
 }
 
 #[test]
-fn a_lost_status_is_filled_in_from_labels_and_one_that_is_there_is_left_alone() {
-    let record = |status: StatusRecord| PodRecord {
-        spec: PodSpecRecord {
-            version: VERSION,
-            uid: "u1".into(),
-            source: "file".into(),
-            seen: jiff::Timestamp::now(),
-            stopped: false,
-            removing: false,
-            manifest: manifest("p"),
-        },
-        status,
+fn a_lost_status_is_filled_in_from_the_newest_of_the_containers() {
+    let spec = PodSpecRecord {
+        version: VERSION,
+        uid: "u1".into(),
+        source: "file".into(),
+        seen: jiff::Timestamp::now(),
+        stopped: false,
+        removing: false,
+        manifest: Arc::new(manifest("p")),
     };
-    let kept = StatusRecord {
-        sandbox: Some(SandboxRecord { id: "mine".into(), ..SandboxRecord::default() }),
-        ..StatusRecord::default()
-    };
-    let mut records = [record(StatusRecord::default()), record(kept.clone())];
-    mend(&mut records, &[container("main", Kind::Regular, 3, running())]);
-    assert_eq!(records[0].status.sandbox.as_ref().map(|s| s.id.as_str()), Some("s3"));
-    assert_eq!(records[1].status, kept);
+    let mut orphans = orphans();
+    let status = orphans.status_of(&spec).expect("its containers are there");
+    assert_eq!(status.sandbox.expect("labels name it").id, "s2");
+    assert!(orphans.status_of(&spec).is_none(), "what was taken is no orphan any more");
 }

@@ -1,8 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pod::backoff::Backoff;
-use crate::store::{Exit, SandboxRecord};
+use crate::store::{Backoff, Exit, SandboxRecord};
 
 fn secs(s: u64) -> Moment {
     Moment(Duration::from_secs(s))

@@ -10,6 +10,9 @@ struct Case {
     plan: Plan,
     waiting: BTreeMap<String, Waiting>,
     stopped: bool,
+    hashes: BTreeMap<String, String>,
+    trouble: Option<Waiting>,
+    ending: Option<Ending>,
     conditions: BTreeMap<String, (bool, Timestamp)>,
     now: Timestamp,
 }
@@ -41,6 +44,9 @@ impl Case {
             plan: Plan::default(),
             waiting: BTreeMap::new(),
             stopped: false,
+            hashes: regular.iter().map(|n| ((*n).into(), "h".into())).collect(),
+            trouble: None,
+            ending: None,
             conditions: BTreeMap::new(),
             now: Timestamp::UNIX_EPOCH,
         }
@@ -86,9 +92,12 @@ impl Case {
             sandbox: SandboxState::Ready,
             plan: &self.plan,
             waiting: &self.waiting,
+            hashes: &self.hashes,
             pending_update: None,
+            trouble: self.trouble.as_ref(),
             stopped: self.stopped,
-            terminating: false,
+            terminating: self.ending.is_some(),
+            ending: self.ending,
             host_ip: Some("192.0.2.7"),
             qos_class: "BestEffort",
             now: self.now,
@@ -199,4 +208,83 @@ fn a_condition_keeps_the_time_it_last_changed() {
     let same = case.status();
     let at = |s: &PodStatus| condition(s, "Ready").last_transition_time.clone().map(|t| t.0.as_second());
     assert_eq!((at(&first), at(&changed), at(&same)), (Some(0), Some(100), Some(100)));
+}
+
+#[test]
+fn a_pod_whose_file_is_broken_runs_on_and_says_that_it_is_not_applied() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    assert_eq!(condition(&case.status(), "Applied").status, "True");
+    case.trouble = Some(Waiting { reason: "ParseError".into(), message: "a.yaml:1:1: no".into() });
+    let status = case.status();
+    let applied = condition(&status, "Applied");
+    assert_eq!((applied.status.as_str(), applied.reason.as_deref()), ("False", Some("ParseError")));
+    assert_eq!(applied.message.as_deref(), Some("a.yaml:1:1: no"));
+    assert_eq!((status.reason.as_deref(), condition(&status, "Ready").status.as_str()), (None, "True"));
+}
+
+#[test]
+fn a_change_is_applied_when_the_containers_before_it_are_gone() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    case.hashes.insert("a".into(), "newer".into());
+    let status = case.status();
+    let applied = condition(&status, "Applied");
+    assert_eq!(applied.reason.as_deref(), Some("Updating"));
+    let text = "containers of the earlier manifest are still being stopped: [a]";
+    assert_eq!(applied.message.as_deref(), Some(text));
+}
+
+#[test]
+fn a_pod_on_its_way_to_a_restart_is_not_ready_though_it_still_runs() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    case.ending = Some(Ending::Restart);
+    let status = case.status();
+    assert_eq!(status.reason.as_deref(), Some("Restarting"));
+    assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodStopping"));
+    assert_eq!(condition(&status, "Applied").status, "False");
+    assert!(status.container_statuses.is_some_and(|c| c[0].ready));
+}
+
+/// A pod as the store has it, with what was said of it in the boot `boot_id`.
+fn stored(mut case: Case, boot_id: &str) -> PodStatus {
+    case.record.boot_id = boot_id.into();
+    let manifest = PodManifest {
+        key: crate::manifest::PodKey::new("default", "web"),
+        uid: None,
+        pod: k8s_openapi::api::core::v1::Pod { spec: Some(case.spec), ..Default::default() },
+        hashes: Default::default(),
+        origin: Default::default(),
+        warnings: Vec::new(),
+    };
+    let spec = crate::store::PodSpecRecord {
+        version: crate::store::VERSION,
+        uid: "u".into(),
+        source: "file".into(),
+        seen: case.now,
+        stopped: false,
+        removing: false,
+        manifest: std::sync::Arc::new(manifest),
+    };
+    from_record(&PodRecord { spec, status: case.record }).status
+}
+
+#[test]
+fn a_stored_pod_is_shown_running_in_the_boot_it_was_started_in_only() {
+    let ready = |boot: &str| {
+        let status = stored(Case::new(&[], &["a"]).running("a"), boot);
+        let running = status.container_statuses.iter().flatten().any(|c| c.ready);
+        (running, condition(&status, "Ready").status.clone())
+    };
+    assert_eq!(ready(clock::boot_id()), (true, "True".to_owned()));
+    assert_eq!(ready("an earlier boot"), (false, "False".to_owned()));
+}
+
+#[test]
+fn a_stored_pod_that_is_done_is_shown_done() {
+    for boot in [clock::boot_id(), "an earlier boot"] {
+        let mut case = Case::new(&[], &["a"]).exited("a", 0);
+        case.spec.restart_policy = Some("Never".into());
+        let status = stored(case, boot);
+        assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+        assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodCompleted"));
+    }
 }

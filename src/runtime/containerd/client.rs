@@ -146,16 +146,10 @@ impl Containerd {
         }
     }
 
-    /// Uses `name` as the snapshotter instead of probing for one. Has no effect once one was chosen.
-    pub fn set_snapshotter(&self, name: &str) {
-        // A second choice is refused on purpose: containers of the first would lose their root.
-        let _ = self.inner.snapshotter.set(name.to_owned());
-    }
-
     /// Puts the FIFOs of exec processes under `dir` instead of the directory for temporary files. What
     /// is there when podling starts was left by one that was killed, and may be removed.
     pub fn set_exec_dir(&self, dir: PathBuf) {
-        // As with the snapshotter, the first choice stays.
+        // The first choice stays.
         let _ = self.inner.exec_dir.set(dir);
     }
 

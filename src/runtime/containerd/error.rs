@@ -135,7 +135,7 @@ impl RuntimeError {
     }
 }
 
-/// " <id>" with the 64 hex digits of a container id cut to the 12 that people read.
+/// The id in ` <id>`, with the 64 hex digits of a container id cut to the 12 that people read.
 fn subject(id: &str) -> String {
     if id.is_empty() {
         return String::new();

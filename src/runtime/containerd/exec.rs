@@ -48,6 +48,13 @@ impl ExecRequest {
         process.set_args(Some(args));
         process.set_terminal(Some(terminal));
         process.set_console_size(None);
+        if terminal {
+            // As the CRI plugin has it; without one, shells and editors take the terminal for a dumb one.
+            let mut env = process.env().clone().unwrap_or_default();
+            env.retain(|e| !e.starts_with("TERM="));
+            env.push("TERM=xterm".to_owned());
+            process.set_env(Some(env));
+        }
         Some(Self { process, stdin, terminal, size: None })
     }
 }

@@ -7,14 +7,12 @@ use containerd_client::services::v1::{
 
 use super::Containerd;
 use super::client::{DEADLINE, Lane};
-use super::containers::quote;
 use super::error::RuntimeError;
-use crate::system::process;
 
 /// How long a lease outlives a podling that died under it.
 const EXPIRES: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
-/// Label that names the process which took a lease out, as "pid.start".
+/// Label with the process that took a lease out, and the boot it ran in.
 const OWNER: &str = "podling.dev/owner";
 
 /// A lease. It ends by [`Lease::release`], or with the value, or after an hour.
@@ -39,17 +37,19 @@ impl Containerd {
         Ok(Lease { client: self.under_lease(&id)?, id, held: true })
     }
 
-    /// Ends leases of podlings that died under them, with what they held.
-    pub async fn end_stray_leases(&self) -> Result<(), RuntimeError> {
+    /// Ends the leases of podlings that died under them, and returns how many there were.
+    pub async fn end_stale_leases(&self) -> Result<usize, RuntimeError> {
         let mut client = LeasesClient::new(self.channel());
-        let request = self.request(ListRequest { filters: vec![format!("labels.{}", quote(OWNER))] });
+        let request = self.request(ListRequest::default());
         let answer = self.call("list leases", "", DEADLINE, Lane::Store, client.list(request)).await?;
+        let mut ended = 0;
         for lease in answer.leases {
             if lease.labels.get(OWNER).is_some_and(|owner| !is_alive(owner)) {
                 delete(self, &lease.id).await?;
+                ended += 1;
             }
         }
-        Ok(())
+        Ok(ended)
     }
 
     /// Has the lease of this client, if it is under one, hold a blob (`kind` "content") or snapshot
@@ -68,15 +68,13 @@ impl Containerd {
 }
 
 fn owner() -> String {
-    let pid = std::process::id();
-    format!("{pid}.{}", process::start_time(pid).unwrap_or_default())
+    format!("{}/{}", crate::system::clock::boot_id(), std::process::id())
 }
 
+/// Whether the process that an owner label names is still there; one that cannot be told counts as alive.
 fn is_alive(owner: &str) -> bool {
-    let parsed =
-        owner.split_once('.').and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)));
-    // What cannot be read is of another version, and ends by itself.
-    parsed.is_none_or(|(pid, start): (u32, u64)| process::start_time(pid).is_ok_and(|s| s == start))
+    let Some((boot, pid)) = owner.split_once('/') else { return true };
+    boot == crate::system::clock::boot_id() && pid.parse().map_or(true, crate::system::process::is_alive)
 }
 
 impl Lease {
@@ -118,9 +116,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_is_alive_only_as_the_process_it_was() {
+    fn a_lease_is_stale_when_its_process_or_its_boot_is_gone() {
         assert!(is_alive(&owner()));
-        assert!(!is_alive(&format!("{}.1", std::process::id())));
-        assert!(is_alive("of another version"));
+        assert!(!is_alive(&format!("another-boot/{}", std::process::id())));
+        assert!(!is_alive(&format!("{}/4194305", crate::system::clock::boot_id())));
+        assert!(is_alive("made by somebody else"));
     }
 }

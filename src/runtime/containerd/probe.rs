@@ -127,8 +127,15 @@ fn trial_spec(program: &Path, id: &str) -> Value {
         .iter()
         .filter(|dir| Path::new(dir).is_dir())
         .map(|dir| json!({"destination": dir, "type": "bind", "source": dir, "options": ["rbind", "ro"]}));
-    let mounts: Vec<Value> =
-        system.chain([json!({"destination": "/proc", "type": "proc", "source": "proc"})]).collect();
+    let own = [
+        json!({"destination": "/proc", "type": "proc", "source": "proc"}),
+        // Not only for the look of it: newer crun opens the directory.
+        json!({
+            "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+            "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]
+        }),
+    ];
+    let mounts: Vec<Value> = system.chain(own).collect();
     let namespaces = ["pid", "network", "ipc", "uts", "mount"]
         .iter()
         .map(|kind| json!({"type": kind}))

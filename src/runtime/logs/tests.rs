@@ -83,11 +83,10 @@ fn removing_a_pods_logs_takes_its_links_and_leaves_those_of_others() {
         create_link(&paths, key, "app", "old", &log).unwrap();
         create_link(&paths, key, "app", "new", &log).unwrap();
     }
-    remove_link(&paths, &key(), "app", "old").unwrap();
-    remove_link(&paths, &key(), "app", "old").unwrap();
-    remove_pod_logs(&paths, &key(), "u").unwrap();
-    remove_pod_logs(&paths, &key(), "u").unwrap();
-    assert!(!pod_log_dir(&paths, &key(), "u").exists());
+    remove_links(&paths, &key(), "u");
+    remove_links(&paths, &key(), "u");
+    assert!(log_path(&paths, &key(), "u", "app", 0).exists());
+    assert!(link_path(&paths, &key(), "app", "old").symlink_metadata().is_err());
     assert!(link_path(&paths, &key(), "app", "new").symlink_metadata().is_err());
     assert!(link_path(&paths, &other, "app", "new").exists());
 }

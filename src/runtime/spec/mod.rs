@@ -13,6 +13,7 @@ use oci_spec::runtime::{
     Linux, LinuxDevice, LinuxDeviceType, LinuxNamespace, LinuxNamespaceType, Root, Spec,
 };
 
+use crate::manifest::QuantityError;
 use crate::system::cgroup::CgroupVersion;
 use crate::system::devices::HostDevice;
 use crate::system::node::NodeFeatures;
@@ -24,7 +25,6 @@ mod mounts;
 mod pause;
 mod process;
 pub mod qos;
-pub mod quantity;
 mod resources;
 mod seccomp;
 mod seccomp_default;
@@ -181,7 +181,7 @@ pub enum SpecError {
         /// Such as `limits.cpu`.
         resource: String,
         /// Why.
-        source: quantity::QuantityError,
+        source: QuantityError,
     },
     /// A seccomp profile that cannot be had.
     #[error("container {container}: seccomp profile {profile} cannot be used: {reason}")]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use super::quantity::Quantity;
+use crate::manifest::Quantity;
 pub use crate::system::cgroup::{MAX_SHARES, MIN_SHARES, PodResources, QosClass};
 
 /// Length of a scheduling period in microseconds, the kernel's and the kubelet's default.

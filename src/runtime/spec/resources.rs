@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxMemory, LinuxResources};
 
-use super::quantity::Quantity;
 use super::{SpecError, SpecInput, qos};
+use crate::manifest::Quantity;
 use crate::system::cgroup::CgroupVersion;
 
 pub(super) fn of(input: &SpecInput<'_>) -> Result<LinuxResources, SpecError> {

@@ -525,10 +525,23 @@ fn what_happened_while_podling_was_down_is_found_at_the_start() {
     b.write("broken.yaml", "spec: [");
     fs::remove_file(b.path("removed.yaml")).expect("rm");
     fs::rename(b.path("renamed.yaml"), b.path("other.yaml")).expect("mv");
-    let found = b.scan();
+    let found = b.settled();
     assert_eq!(running(&found), ["broken=i:1", "edited=i:2", "renamed=i:1", "same=i:1"]);
     assert_eq!(only(&found).reason, "ParseError");
     assert_eq!(found.pods[2].origin.file, b.path("other.yaml"));
+}
+
+#[test]
+fn a_file_half_written_when_podling_starts_is_given_time() {
+    let b = Bench::new();
+    let text = yaml("web", "i:1");
+    let (head, _) = text.split_at(text.len() / 2);
+    b.write("web.yaml", head);
+    let mut b = b.restarted();
+    let found = b.scan();
+    assert!(found.pods.is_empty() && found.problems.is_empty(), "{found:#?}");
+    b.write("web.yaml", &text);
+    assert_eq!(running(&b.settled()), ["web=i:1"]);
 }
 
 #[test]

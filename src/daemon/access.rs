@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::Runtime;
-use super::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
-use super::logs::{self, LogQuery, Since};
 use crate::image::{self, ImageRef};
 use crate::pod::board::Board;
+use crate::runtime::Runtime;
+use crate::runtime::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
+use crate::runtime::logs::{self, LogQuery, Since};
 use crate::server::{
     AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
 };
@@ -89,7 +89,9 @@ impl RuntimeAccess for RuntimeSlot {
     fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move {
             let names = image::import_path(self.get()?.containerd(), &archive).await;
-            names.map_err(|e| AccessError::Failed(e.to_string()))
+            let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
+            tracing::info!("imported {}", names.join(", "));
+            Ok(names)
         })
     }
 
@@ -112,13 +114,20 @@ impl RuntimeSlot {
     fn read_logs(&self, request: LogRequest) -> Result<mpsc::Receiver<Bytes>, AccessError> {
         let dir = logs::container_log_dir(&self.paths, &request.pod, &request.uid, &request.container);
         let attempts = logs::attempts(&dir).map_err(|e| AccessError::Failed(e.to_string()))?;
-        let Some(attempt) = attempts.into_iter().max() else {
+        let Some(attempt) = attempts.iter().copied().max() else {
             let text = format!(
                 "container {} of pod {} has not started: it has no log",
                 request.container, request.pod
             );
             return Err(AccessError::Invalid(text));
         };
+        if request.previous && attempts.len() < 2 {
+            let text = format!(
+                "previous terminated container {:?} in pod {:?} not found",
+                request.container, request.pod.name
+            );
+            return Err(AccessError::Invalid(text));
+        }
         let query = LogQuery {
             tail: request.tail,
             since: request.since.map(Since::Time),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use super::board::{Board, EventType};
 use crate::image::preload;
+use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
 use crate::settings::{ContainerdChoice, Settings};
@@ -18,6 +18,19 @@ use crate::settings::{ContainerdChoice, Settings};
 const ADDRESS: Duration = Duration::from_secs(10);
 /// How often the images directory is looked at.
 const IMAGES: Duration = Duration::from_secs(2);
+
+/// Paths in one word for a log line: `/etc/pods,/srv/pods`.
+pub fn names(paths: &[PathBuf]) -> String {
+    paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Whether a directory's disk takes a few pages.
+pub fn probe_disk(dir: &Path) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut probe = tempfile::tempfile_in(dir)?;
+    probe.write_all(&[0; 64 << 10])?;
+    probe.sync_all()
+}
 
 /// Whether the Ready condition is true.
 pub fn is_ready(status: &PodStatus) -> bool {
@@ -77,13 +90,16 @@ fn address() -> Option<String> {
 
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still
 /// grows is left until it has been the same for one look; one that failed is tried again when it changes.
-pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board) {
+///
+/// `arrived` is told after each import, for the pods that wait for one.
+pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board, arrived: Arc<Notify>) {
     let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
     let (mut before, mut imported) = (contents(&dir), None);
     loop {
         if imported.as_ref() != Some(&before) {
-            import(&runtime, &dir, &state, &board).await;
-            imported = Some(before.clone());
+            let done = import(&runtime, &dir, &state, &board).await;
+            arrived.notify_one();
+            imported = done.then(|| before.clone());
         }
         let mut now = contents(&dir);
         loop {
@@ -98,17 +114,19 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
     }
 }
 
-async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) {
+/// Imports what is new; false when something failed that may go well the next time.
+async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) -> bool {
     let report = preload(dir, state, runtime.containerd()).await;
     if !report.imported.is_empty() {
+        // Each is in the log already.
         let text = format!("imported {}", report.imported.join(", "));
-        tracing::info!("{text}");
         board.event(EventType::Normal, "ImageImported", None, text);
     }
     for e in &report.failed {
         tracing::error!("{e}");
         board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
     }
+    !report.failed.iter().any(|e| e.class().is_transient())
 }
 
 /// Names, sizes and times of what is in a directory.

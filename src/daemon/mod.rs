@@ -1,25 +1,33 @@
 //! The daemon: puts the parts together, in an order in which each may fail and be tried again, and waits for
 //! the signal to end. Ending it ends no pod.
+//!
+//! It alone knows all rooms at once: it hands the runtime to the server (`access`), the node's address and
+//! images to the pods (`node`), and signals to whom they concern. It decides nothing about a pod.
+
+mod access;
+mod node;
+mod signals;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::board::{Board, Control, EventType};
-use super::context::{Context, Routes};
-use super::node;
-use super::orphans::{self, Orphans};
-use super::signals::{self, Signal};
-use super::sync_loop::{Inputs, SyncLoop};
-use super::unseen;
+use self::access::RuntimeSlot;
+use self::signals::Signal;
+use crate::manifest::{PodKey, ReadOptions};
+use crate::pod::board::{Board, Control, EventType};
+use crate::pod::context::{Context, Routes};
+use crate::pod::orphans::Orphans;
+use crate::pod::status;
+use crate::pod::sync_loop::{Inputs, SyncLoop};
 use crate::runtime::Runtime;
-use crate::runtime::access::RuntimeSlot;
 use crate::runtime::containerd::{Containerd, ContainerdHandle, pleg, resolve};
 use crate::server::{self, Backend};
-use crate::settings::{LogOptions, Settings};
+use crate::settings::Settings;
 use crate::source::{FileSource, FileSourceOptions, Seed};
 use crate::store::{PodRecord, Store};
 use crate::system::{notify, raw};
@@ -27,11 +35,15 @@ use crate::system::{notify, raw};
 /// Worker threads: the work is waiting, not computing.
 const THREADS: usize = 2;
 /// Most threads for file work that would block (each `logs -f` holds one); they come and go.
-const BLOCKING_THREADS: usize = 64;
+const BLOCKING_THREADS: usize = 32;
 /// First and longest pause between tries to reach containerd.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
+/// First and later times that memory is given back which only a burst, such as the start, needed.
+const TRIM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// How long a status that is not urgent may be at the mercy of a power cut.
+const SYNC: Duration = Duration::from_secs(1);
 
 /// Why the daemon cannot run at all.
 #[derive(Debug, thiserror::Error)]
@@ -49,13 +61,13 @@ enum DaemonError {
 }
 
 /// Runs until TERM or INT. Exit code 1 when it cannot start.
-pub fn run(settings: Settings, _log: LogOptions) -> ExitCode {
+pub fn run(settings: Settings) -> ExitCode {
     raw::use_one_malloc_arena();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
-        .thread_keep_alive(Duration::from_secs(5))
-        .thread_stack_size(1 << 20)
+        .thread_keep_alive(Duration::from_secs(1))
+        .thread_stack_size(2 << 20)
         .enable_all()
         .build()
         .map_err(DaemonError::Threads);
@@ -89,7 +101,7 @@ impl Daemon {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             root = %settings.paths.root.display(),
-            manifests = ?settings.manifest_dirs,
+            manifests = %node::names(&settings.manifest_dirs),
             "podling starts"
         );
         let store = Arc::new(Store::open(settings.paths.state())?);
@@ -104,7 +116,6 @@ impl Daemon {
             paths: settings.paths.clone(),
         };
         let shutdown = CancellationToken::new();
-        let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let settings = watch::channel(Arc::new(settings)).0;
         let (records, problems) = store.load();
         for problem in problems {
@@ -113,18 +124,22 @@ impl Daemon {
         }
         // Those on their way out first: a pod that came after one of the same name is the one to show.
         let (going, staying): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.spec.removing);
-        for r in going.into_iter().chain(staying) {
-            board.publish(unseen::recorded(&r.spec, &Arc::new(r.spec.manifest.clone()), &r.status));
+        for record in going.into_iter().chain(staying) {
+            board.publish(status::from_record(record));
         }
+        let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
         let mut daemon = Self { settings, board, signals, shutdown };
+        // From here on also while containerd is waited for, which may take as long as it likes.
+        let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
-        let stick = records.iter().any(|r| r.status.sandbox.is_some());
+        let stick = records.iter().any(|r| r.status.sandbox.is_some() || r.status.is_lost());
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
             slot.fill(runtime.clone());
             daemon.work(runtime.clone(), store, records, control).await;
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
+        alive.abort();
         daemon.shutdown.cancel();
         if let Ok(Err(e)) = api.await {
             tracing::warn!("{e}");
@@ -135,30 +150,54 @@ impl Daemon {
     /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
     /// containerd used last, so no other will do.
     async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let mut pause = PATIENCE.0;
+        let (mut pause, mut said, mut disk_full) = (PATIENCE.0, None, false);
         loop {
-            let why = match self.try_containerd(stick).await {
+            // Starting a containerd again and again on a full disk only fills the log.
+            if disk_full && node::probe_disk(&self.settings.borrow().paths.state()).is_err() {
+                pause = PATIENCE.1;
+                match self.pause(pause).await {
+                    true => continue,
+                    false => return None,
+                }
+            }
+            let why = match self.try_containerd(stick, &mut disk_full).await {
                 Ok(reached) => {
                     self.board.node("ContainerdUnavailable", None);
                     return Some(reached);
                 }
                 Err(why) => why,
             };
-            tracing::warn!("containerd is not available, trying again: {why}");
+            if said.as_ref() != Some(&why) {
+                tracing::warn!("containerd is not available, it is tried until it is: {why}");
+                self.board.event(EventType::Warning, "ContainerdUnavailable", None, why.as_str());
+                said = Some(why.clone());
+            }
             self.board.node("ContainerdUnavailable", Some(why));
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                signal = self.signals.recv() => match signal {
-                    Some(Signal::Stop) | None => return None,
-                    Some(Signal::Reload) => drop(self.read_settings()),
-                    Some(Signal::Dump) => self.dump(),
-                },
+            if !self.pause(pause).await {
+                return None;
             }
             pause = (pause * 2).min(PATIENCE.1);
         }
     }
 
-    async fn try_containerd(&self, stick: bool) -> Result<(ContainerdHandle, Runtime), String> {
+    /// Waits, and hears signals meanwhile; false when one says to end.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            signal = self.signals.recv() => match signal {
+                Some(Signal::Stop) | None => return false,
+                Some(Signal::Reload) => drop(self.read_settings()),
+                Some(Signal::Dump) => self.dump(),
+            },
+        }
+        true
+    }
+
+    async fn try_containerd(
+        &self,
+        stick: bool,
+        disk_full: &mut bool,
+    ) -> Result<(ContainerdHandle, Runtime), String> {
         let settings = self.settings.borrow().clone();
         let mark = settings.paths.state().join("containerd-in-use");
         let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
@@ -186,7 +225,14 @@ impl Daemon {
             }
             Err(e) => {
                 handle.stop().await;
-                Err(e)
+                // A containerd that cannot write its database answers, but has no services.
+                let state = settings.paths.state();
+                let probed = node::probe_disk(&state);
+                *disk_full = probed.is_err();
+                Err(match probed {
+                    Ok(()) => e,
+                    Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
+                })
             }
         }
     }
@@ -196,17 +242,24 @@ impl Daemon {
         &mut self,
         runtime: Runtime,
         store: Arc<Store>,
-        mut records: Vec<PodRecord>,
+        records: Vec<PodRecord>,
         control: mpsc::Receiver<Control>,
     ) {
         for note in runtime.notes() {
             tracing::warn!("{note}");
             self.board.node("NodeLimits", Some(note));
         }
-        let Some(orphans) = self.find_orphans(&runtime, &mut records).await else { return };
+        let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
         // Before housekeeping looks for sandboxes that nobody has.
         for (sandbox, uid) in orphans.sandboxes() {
             runtime.adopt_sandbox(sandbox, uid);
+        }
+        let mut records = records;
+        for record in records.iter_mut().filter(|r| r.status.is_lost()) {
+            if let Some(status) = orphans.status_of(&record.spec) {
+                tracing::info!(pod = %record.spec.manifest.key, uid = %record.spec.uid, "its status is taken from its containers' labels");
+                record.status = status;
+            }
         }
         for record in &records {
             if let Some(sandbox) = &record.status.sandbox {
@@ -214,36 +267,32 @@ impl Daemon {
             }
         }
         let (done_tx, done) = mpsc::unbounded_channel();
-        let context = Context {
-            runtime: runtime.clone(),
-            store: store.clone(),
-            board: self.board.clone(),
-            settings: self.settings.subscribe(),
-            claims: Default::default(),
-            routes: Routes::default(),
-            done: done_tx,
-            host_ip: node::watch_address(),
-        };
-        let seed = Seed {
-            pods: records
-                .iter()
-                .filter(|r| !r.spec.removing)
-                .map(|r| Arc::new(r.spec.manifest.clone()))
-                .collect(),
-            dirs: known_dirs(&store),
-        };
+        let context = self.context(&runtime, &store, done_tx);
+        let seed = seed(&records, &store);
         let (sources_tx, sources) = mpsc::channel(16);
         let (wakes_tx, wakes) = mpsc::channel(256);
         let (reload_tx, mut reload) = mpsc::channel(1);
         let settings = self.settings.borrow().clone();
         pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
-        let images = tokio::spawn(node::keep_images(runtime.clone(), settings.clone(), self.board.clone()));
+        let arrived = Arc::new(Notify::new());
+        let images =
+            node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
+        let images = tokio::spawn(images);
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
         let sync_loop = SyncLoop::new(context, records, orphans);
-        let inputs = Inputs { sources, wakes, control, done, reload: reload_tx, files: source.clone() };
+        let inputs = Inputs {
+            sources,
+            wakes,
+            control,
+            done,
+            reload: reload_tx,
+            files: source.clone(),
+            images: arrived,
+        };
         let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
-        let mut watchdog = tokio::time::interval(notify::watchdog_interval().unwrap_or(STATUS_LINE));
         let mut line = tokio::time::interval(STATUS_LINE);
+        let mut sync = tokio::time::interval(SYNC);
+        let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
         loop {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
@@ -252,8 +301,9 @@ impl Daemon {
                     Some(Signal::Dump) => self.dump(),
                 },
                 Some(()) = reload.recv() => self.reload(&source).await,
-                _ = watchdog.tick() => notify::watchdog(),
                 _ = line.tick() => notify::status(&self.summary()),
+                _ = sync.tick() => make_durable(&store),
+                _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;
@@ -262,37 +312,45 @@ impl Daemon {
         }
         images.abort();
         sync_loop.abort();
+        store.sync();
+        if let Err(e) = store.save_source(&source.dir_identities()) {
+            tracing::warn!("{e}");
+        }
         tracing::info!("podling ends; {}", self.farewell());
     }
 
-    /// Joins what containerd has with what is on disk; none when a signal said to end first.
-    async fn find_orphans(&mut self, runtime: &Runtime, records: &mut [PodRecord]) -> Option<Orphans> {
+    fn context(&self, runtime: &Runtime, store: &Arc<Store>, done: mpsc::UnboundedSender<PodKey>) -> Context {
+        Context {
+            runtime: runtime.clone(),
+            store: store.clone(),
+            board: self.board.clone(),
+            settings: self.settings.subscribe(),
+            claims: Default::default(),
+            routes: Routes::default(),
+            done,
+            host_ip: node::watch_address(),
+        }
+    }
+
+    /// What runs here of which the store knows nothing; none when a signal said to end before containerd
+    /// answered.
+    async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
+        let whole = records.iter().filter(|r| !r.status.is_lost());
+        let known: Vec<&str> = whole.map(|r| r.spec.uid.as_str()).collect();
         loop {
             let listed = tokio::select! {
                 listed = runtime.observe_all() => listed,
-                () = self.told_to_stop() => return None,
+                () = told_to_stop(&mut self.signals) => return None,
             };
             match listed {
                 Ok(seen) => {
-                    orphans::mend(records, &seen);
-                    let known: Vec<&str> = records.iter().map(|r| r.spec.uid.as_str()).collect();
                     return Some(Orphans::find(seen, &known));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }
             tokio::select! {
                 () = tokio::time::sleep(PATIENCE.1) => {}
-                () = self.told_to_stop() => return None,
-            }
-        }
-    }
-
-    async fn told_to_stop(&mut self) {
-        loop {
-            match self.signals.recv().await {
-                Some(Signal::Stop) | None => return,
-                Some(Signal::Reload) => drop(self.read_settings()),
-                Some(Signal::Dump) => self.dump(),
+                () = told_to_stop(&mut self.signals) => return None,
             }
         }
     }
@@ -312,6 +370,13 @@ impl Daemon {
         match fresh {
             Ok(fresh) => {
                 let fresh = Arc::new(fresh);
+                let waiting = self.settings.borrow().waiting_for_restart(&fresh);
+                if !waiting.is_empty() {
+                    tracing::warn!(
+                        "changed, but in force only after a restart of podling: {}",
+                        waiting.join(", ")
+                    );
+                }
                 self.settings.send_replace(fresh.clone());
                 tracing::info!("settings read again");
                 Some(fresh)
@@ -356,7 +421,7 @@ impl Daemon {
             tracing::info!("state: node: {name}: {text}");
         }
         for (key, pod) in &state.pods {
-            let status = serde_json::to_string(&pod.status).unwrap_or_default();
+            let status = serde_json::to_value(&pod.status).unwrap_or_default();
             tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
         }
         for (source, report) in &state.sources {
@@ -366,14 +431,32 @@ impl Daemon {
                 problems = report.problems.len(),
                 "state: source"
             );
+            for problem in &report.problems {
+                tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
+            }
         }
+    }
+}
+
+/// Waits for the signal to end; others are for when there is something to do for them.
+async fn told_to_stop(signals: &mut mpsc::Receiver<Signal>) {
+    while !matches!(signals.recv().await, Some(Signal::Stop) | None) {}
+}
+
+/// Tells the service manager's watchdog that this process makes progress, as long as its threads do.
+async fn tell_watchdog() {
+    let Some(every) = notify::watchdog_interval() else { return };
+    let mut due = tokio::time::interval(every);
+    loop {
+        due.tick().await;
+        notify::watchdog();
     }
 }
 
 fn source_options(settings: &Settings) -> FileSourceOptions {
     FileSourceOptions {
         dirs: settings.manifest_dirs.clone(),
-        read: crate::manifest::ReadOptions {
+        read: ReadOptions {
             strict: settings.strict,
             name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
             node_name: settings.node_name.clone(),
@@ -384,13 +467,15 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
     }
 }
 
-/// Which directory each manifest directory was when pods were last known in it.
-fn known_dirs(store: &Store) -> std::collections::BTreeMap<std::path::PathBuf, crate::source::DirIdentity> {
+/// What the file source begins with: the pods accepted before, and which directory each manifest directory
+/// was when they were last known in it.
+fn seed(records: &[PodRecord], store: &Store) -> Seed {
     let (dirs, problem) = store.load_source();
     if let Some(problem) = problem {
         tracing::error!("{}", problem.message);
     }
-    dirs
+    let kept = records.iter().filter(|r| !r.spec.removing);
+    Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.
@@ -402,5 +487,13 @@ async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
             pid_file = %embedded.pid_file().display(),
             "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
         ),
+    }
+}
+
+/// Syncs in the background what was written without.
+fn make_durable(store: &Arc<Store>) {
+    if store.needs_sync() {
+        let store = store.clone();
+        tokio::task::spawn_blocking(move || store.sync());
     }
 }

@@ -199,7 +199,7 @@ mod tests {
         assert!(notes.all().is_empty());
         notes.add("s1", "c1").unwrap();
         let note = Note { sandbox: "s1".into(), container: "c1".into() };
-        assert_eq!(notes.all(), [note.clone()]);
+        assert_eq!(notes.all(), std::slice::from_ref(&note));
         notes.remove(&note);
         assert!(notes.all().is_empty());
     }

@@ -108,7 +108,8 @@ async fn join(listing: &mut Option<Pin<Box<dyn Future<Output = Listed> + Send>>>
 /// Whom a listing wakes. Says only once that there is none.
 fn take_in(listed: Listed, seen: &mut Snapshot, blind: &mut bool) -> Vec<Wake> {
     let timed_out = matches!(&listed, Err(e) if e.class() == ErrorClass::Timeout);
-    let first = timed_out && !std::mem::replace(blind, timed_out);
+    let first = timed_out && !*blind;
+    *blind = timed_out;
     match listed {
         Ok(tasks) => seen.compare(tasks),
         Err(e) if timed_out => {

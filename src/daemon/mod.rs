@@ -122,7 +122,9 @@ impl Daemon {
             tracing::error!("{}", problem.message);
             board.event(EventType::Warning, "DamagedState", None, problem.message);
         }
-        for record in &records {
+        // Those on their way out first: a pod that came after one of the same name is the one to show.
+        let (going, staying): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.spec.removing);
+        for record in going.into_iter().chain(staying) {
             board.publish(status::from_record(record));
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
@@ -248,6 +250,10 @@ impl Daemon {
             self.board.node("NodeLimits", Some(note));
         }
         let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
+        // Before housekeeping looks for sandboxes that nobody has.
+        for (sandbox, uid) in orphans.sandboxes() {
+            runtime.adopt_sandbox(sandbox, uid);
+        }
         let mut records = records;
         for record in records.iter_mut().filter(|r| r.status.is_lost()) {
             if let Some(status) = orphans.status_of(&record.spec) {
@@ -338,7 +344,7 @@ impl Daemon {
             };
             match listed {
                 Ok(seen) => {
-                    return Some(Orphans::find(seen, &known, |sandbox| runtime.network().addresses(sandbox)));
+                    return Some(Orphans::find(seen, &known));
                 }
                 Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
             }

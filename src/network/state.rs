@@ -54,7 +54,9 @@ pub struct Records {
 impl Records {
     /// Under the network's state directory.
     pub fn new(state: &Path) -> Self {
-        Self { directory: state.join("results") }
+        let directory = state.join("results");
+        files::sweep(&directory);
+        Self { directory }
     }
 
     fn file(&self, sandbox: &str) -> PathBuf {

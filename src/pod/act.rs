@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Plan, Stopping};
+use super::plan::{Action, Plan, State, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
 use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
@@ -16,6 +16,8 @@ use crate::system::clock;
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
 /// port) is often put right by a person who is looking.
 const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// How long a creation under way may go on once its pod is to stop.
+const GIVE_UP: Duration = Duration::from_secs(5);
 /// A missing image is looked for at this pace: it costs one call.
 const HOLD_IMAGE: Duration = Duration::from_secs(2);
 
@@ -23,7 +25,14 @@ impl Worker {
     /// Carries a plan out; true when something changed that makes another look worthwhile.
     pub(super) async fn act(&mut self, plan: &Plan, seen: &Seen) -> bool {
         let mut progressed = false;
-        for action in &plan.actions {
+        self.end_shims_of_aborted(plan, seen).await;
+        // A dead container goes after its successor has come: the shim that both share would end with the last
+        // of its containers, and a start that meets its end fails.
+        let is_start = |a: &&Action| matches!(a, Action::Start { .. });
+        let is_discard = |a: &&Action| matches!(a, Action::Discard { .. });
+        let keep_order = !plan.actions.iter().any(|a| is_start(&a));
+        let (first, last): (Vec<_>, Vec<_>) = plan.actions.iter().partition(|a| keep_order || !is_discard(a));
+        for action in first.into_iter().chain(last) {
             progressed |= match action {
                 Action::Discard { id } => {
                     self.ctx.routes.remove(id);
@@ -41,6 +50,17 @@ impl Worker {
             };
         }
         progressed
+    }
+
+    /// A container that was created and not started is one whose creation was cut short, and with it maybe
+    /// that of its shim. Before anything else is started under that shim it is replaced, if nothing runs in it.
+    async fn end_shims_of_aborted(&self, plan: &Plan, seen: &Seen) {
+        let starts = plan.actions.iter().any(|a| matches!(a, Action::Start { .. }));
+        let aborted = seen.instances.iter().filter(|i| i.state == State::Created);
+        let sandboxes: std::collections::BTreeSet<&String> = aborted.map(|i| &i.sandbox).collect();
+        for sandbox in sandboxes.into_iter().filter(|_| starts) {
+            self.ctx.runtime.end_idle_shim(sandbox).await;
+        }
     }
 
     async fn create_sandbox(&mut self) -> bool {
@@ -126,10 +146,15 @@ impl Worker {
             pause_pid: pause_pid(seen),
         };
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
-        // and discarded by the next look.
+        // and discarded by the next look. It is given a little time, as containerd is left with a mess when
+        // a creation is given up.
+        let given_up = async {
+            self.unwanted(&uid).await;
+            tokio::time::sleep(GIVE_UP).await;
+        };
         let created = tokio::select! {
             created = self.ctx.runtime.create(&order) => created,
-            () = self.unwanted(&uid) => return false,
+            () = given_up => return false,
         };
         let created = match created {
             Ok(created) => created,

@@ -1,5 +1,6 @@
 //! Looking at a pod: containerd's view, joined with the record, exits written down as they are seen.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,6 +27,7 @@ impl Worker {
         };
         let observed = self.ctx.runtime.observe(&uid).await?;
         let mut instances = Vec::with_capacity(observed.len());
+        self.end_the_unmanaged(&observed).await;
         let mut news = self.miss_the_missing(&observed);
         for one in &observed {
             if self.ctx.runtime.is_discarding(&one.id) {
@@ -43,6 +45,7 @@ impl Worker {
                 state,
             });
         }
+        self.tell_of_silence(&instances);
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
         // What runs has been started, whatever was heard of its start.
@@ -51,6 +54,41 @@ impl Worker {
             self.save_status_for_good();
         }
         Ok(Seen { sandbox: self.sandbox_state(), observed, instances })
+    }
+
+    fn tell_of_silence(&mut self, instances: &[Instance]) {
+        let silent: BTreeSet<String> =
+            instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.clone()).collect();
+        for name in silent.difference(&self.silent) {
+            let text = format!("the shim of container {name} does not answer");
+            tracing::warn!(pod = %self.key, container = %name, "{text}");
+            self.ctx.board.event(EventType::Warning, super::status::UNRESPONSIVE, Some(&self.key), text);
+        }
+        for name in self.silent.difference(&silent) {
+            tracing::info!(pod = %self.key, container = %name, "its shim answers again, or is gone");
+        }
+        self.silent = silent;
+    }
+
+    /// Before a run is written off: what containerd lost sight of may still run, and a shim that never
+    /// answers may have nothing in it.
+    async fn end_the_unmanaged(&mut self, observed: &[Observed]) {
+        let Some(current) = &self.current else { return };
+        let without_task =
+            |id: &str| observed.iter().find(|o| o.id == id).is_none_or(|o| o.task == TaskState::None);
+        let believed = current.status.containers.values().filter(|h| h.believed_running());
+        let lost: Vec<String> =
+            believed.filter_map(|h| h.container_id.clone()).filter(|id| without_task(id)).collect();
+        for id in lost {
+            if self.ctx.runtime.kill_leftovers(&id).await {
+                tracing::warn!(pod = %self.key, container = %id, "containerd lost this container while it ran; its processes were killed");
+            }
+        }
+        let silent = observed.iter().filter(|o| o.task == TaskState::Unresponsive);
+        let sandboxes: BTreeSet<&String> = silent.map(|o| &o.labels.sandbox).collect();
+        for sandbox in sandboxes {
+            self.ctx.runtime.end_idle_shim(sandbox).await;
+        }
     }
 
     fn sandbox_state(&self) -> SandboxState {

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
 use super::context::Context;
 use super::worker::Desired;
 use crate::manifest::{PodKey, PodManifest};
@@ -24,7 +26,6 @@ pub struct Orphan {
     /// The uid their labels name.
     pub uid: String,
     containers: Vec<Observed>,
-    ips: Vec<String>,
 }
 
 /// All of them.
@@ -34,18 +35,18 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Sorts out which of the observed containers belong to no known uid; `ips` tells a sandbox's addresses.
-    pub fn find(seen: Vec<Observed>, known: &[&str], ips: impl Fn(&str) -> Vec<String>) -> Self {
+    /// Sorts out which of the observed containers belong to no known uid.
+    pub fn find(seen: Vec<Observed>, known: &[&str]) -> Self {
         let mut by_uid: BTreeMap<String, Vec<Observed>> = BTreeMap::new();
         for one in seen.into_iter().filter(|o| !known.contains(&o.labels.uid.as_str())) {
             by_uid.entry(one.labels.uid.clone()).or_default().push(one);
         }
         let pods = by_uid
             .into_iter()
-            .filter_map(|(uid, containers)| {
-                let labels = &containers.first()?.labels;
-                let (key, ips) = (labels.key.clone(), ips(&labels.sandbox));
-                Some(Orphan { key, uid, containers, ips })
+            .filter_map(|(uid, mut containers)| {
+                containers.sort_by_key(newest_last);
+                let key = containers.last()?.labels.key.clone();
+                Some(Orphan { key, uid, containers })
             })
             .collect();
         Self { pods }
@@ -62,10 +63,21 @@ impl Orphans {
         Some(self.pods.swap_remove(at))
     }
 
+    /// Those of a pod's name that no manifest describes.
+    pub fn take_others(&mut self, key: &PodKey) -> Vec<Orphan> {
+        self.pods.extract_if(.., |o| o.key == *key).collect()
+    }
+
+    /// Their sandboxes, each with the uid of its pod.
+    pub fn sandboxes(&self) -> Vec<(&str, &str)> {
+        let all = self.pods.iter().flat_map(|o| o.containers.iter().map(|c| (c, &o.uid)));
+        all.map(|(c, uid)| (c.labels.sandbox.as_str(), uid.as_str())).collect()
+    }
+
     /// The status of a pod whose own was lost, as far as its containers' labels tell; none when it has none.
     pub fn status_of(&mut self, spec: &PodSpecRecord) -> Option<StatusRecord> {
         let at = self.pods.iter().position(|o| o.uid == spec.uid)?;
-        Some(self.pods.swap_remove(at).status(&spec.manifest))
+        Some(status_of(&self.pods.swap_remove(at).containers, &spec.manifest))
     }
 
     /// Those that nothing explained.
@@ -74,10 +86,55 @@ impl Orphans {
     }
 }
 
+/// Order in which a later container says more about its pod.
+fn newest_last(one: &Observed) -> (bool, u32) {
+    (matches!(one.task, TaskState::Running { .. } | TaskState::Unresponsive), one.labels.attempt)
+}
+
+/// What containers, the newest last, tell of their pod's status.
+fn status_of(containers: &[Observed], manifest: &PodManifest) -> StatusRecord {
+    let mut status = StatusRecord {
+        version: VERSION,
+        boot_id: clock::boot_id().into(),
+        sandboxes: 1,
+        ..StatusRecord::default()
+    };
+    for one in containers {
+        let labels = &one.labels;
+        status.sandbox = Some(SandboxRecord {
+            id: labels.sandbox.clone(),
+            ips: labels.ips.clone(),
+            host_network: labels.host_network,
+            ready: true,
+        });
+        if labels.kind == Kind::Pause {
+            continue;
+        }
+        let history = ContainerHistory {
+            attempt: labels.attempt,
+            restarts: labels.restarts,
+            hash: labels.container_hash.clone(),
+            image: one.image.clone(),
+            completed: false,
+            ..ContainerHistory::default()
+        };
+        status.containers.insert(labels.name.clone(), history);
+    }
+    // What a running pod's init containers did is behind it.
+    let running =
+        |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
+    if containers.iter().any(running) {
+        for init in manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+            status.containers.entry(init.name.clone()).or_default().completed = true;
+        }
+    }
+    status
+}
+
 impl Orphan {
     /// The record that was lost, as far as labels tell.
     pub fn into_record(self, desired: &Desired) -> (PodSpecRecord, StatusRecord) {
-        let status = self.status(&desired.manifest);
+        let status = status_of(&self.containers, &desired.manifest);
         let spec = PodSpecRecord {
             version: VERSION,
             uid: self.uid,
@@ -90,48 +147,56 @@ impl Orphan {
         (spec, status)
     }
 
-    fn status(&self, manifest: &PodManifest) -> StatusRecord {
-        let mut status = StatusRecord {
-            version: VERSION,
-            boot_id: clock::boot_id().into(),
-            sandboxes: 1,
-            ..StatusRecord::default()
+    /// A record of a pod on its way out, with as much of a spec as stopping it takes.
+    pub fn into_removal(self) -> (PodSpecRecord, StatusRecord) {
+        let grace = self.grace();
+        let mut pod = self.manifest();
+        let named = |kind: Kind| {
+            let of_kind = self.containers.iter().filter(move |c| c.labels.kind == kind);
+            let names: std::collections::BTreeSet<_> = of_kind.map(|c| c.labels.name.clone()).collect();
+            names.into_iter().map(|name| Container { name, ..Container::default() }).collect::<Vec<_>>()
         };
-        for one in &self.containers {
-            let labels = &one.labels;
-            status.sandbox = Some(SandboxRecord {
-                id: labels.sandbox.clone(),
-                ips: self.ips.clone(),
-                host_network: labels.host_network,
-                ready: true,
-            });
-            if labels.kind == Kind::Pause {
-                continue;
-            }
-            let history = status.containers.entry(labels.name.clone()).or_default();
-            *history = ContainerHistory {
-                attempt: labels.attempt,
-                restarts: labels.restarts,
-                hash: labels.container_hash.clone(),
-                image: one.image.clone(),
-                completed: false,
-                ..ContainerHistory::default()
-            };
+        pod.pod.spec = Some(PodSpec {
+            containers: named(Kind::Regular),
+            init_containers: Some(named(Kind::Init)),
+            termination_grace_period_seconds: Some(grace.try_into().unwrap_or(i64::MAX)),
+            host_network: Some(self.containers.iter().any(|c| c.labels.host_network)),
+            ..PodSpec::default()
+        });
+        let status = status_of(&self.containers, &pod);
+        let spec = PodSpecRecord {
+            version: VERSION,
+            uid: self.uid,
+            source: "file".into(),
+            seen: jiff::Timestamp::now(),
+            stopped: false,
+            removing: true,
+            manifest: pod.into(),
+        };
+        (spec, status)
+    }
+
+    fn grace(&self) -> u64 {
+        self.containers.iter().map(|c| c.labels.grace_seconds).max().unwrap_or(30)
+    }
+
+    fn manifest(&self) -> PodManifest {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some(self.key.name.clone());
+        pod.metadata.namespace = Some(self.key.namespace.clone());
+        PodManifest {
+            key: self.key.clone(),
+            uid: Some(self.uid.clone()),
+            pod,
+            hashes: Default::default(),
+            origin: Default::default(),
+            warnings: Vec::new(),
         }
-        // What a running pod's init containers did is behind it.
-        let running =
-            |o: &Observed| o.labels.kind == Kind::Regular && matches!(o.task, TaskState::Running { .. });
-        if self.containers.iter().any(running) {
-            for init in manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
-                status.containers.entry(init.name.clone()).or_default().completed = true;
-            }
-        }
-        status
     }
 
     /// Stops the containers and removes what is left of the pod.
     pub async fn stop(self, ctx: Context) {
-        let grace = self.containers.iter().map(|c| c.labels.grace_seconds).max().unwrap_or(30);
+        let grace = self.grace();
         let start = clock::now();
         self.signal(&ctx, StopStep::Signal).await;
         let (mut step, mut until) = (StopStep::Signal, start + Duration::from_secs(grace.max(2)));
@@ -164,3 +229,6 @@ impl Orphan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,9 @@ use crate::runtime::spec::qos::qos_class;
 use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
 use crate::system::clock;
 
+/// Reason of a pod of which a shim does not answer.
+pub const UNRESPONSIVE: &str = "ShimUnresponsive";
+
 /// Why something of a pod waits: a CamelCase reason and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
@@ -171,6 +174,11 @@ fn states(
                 terminated(history.last.as_ref()),
             )
         }
+        None if exit.is_none() && history.completed => {
+            // An init container whose run is known by its effect alone: the pod runs, the record was lost.
+            let done = ContainerStateTerminated { reason: Some("Completed".into()), ..Default::default() };
+            (ContainerState { terminated: Some(done), ..Default::default() }, ContainerState::default())
+        }
         None => (terminated(exit), terminated(history.previous.as_ref())),
     }
 }
@@ -189,7 +197,7 @@ fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<W
     if let Some(w) = facts.waiting.get(&spec.name) {
         return Some(w.clone());
     }
-    if exit.is_some() {
+    if exit.is_some() || facts.record.containers.get(&spec.name).is_some_and(|h| h.completed) {
         return None;
     }
     let word = if facts.spec.init_containers.iter().flatten().next().is_some() {
@@ -247,10 +255,17 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
         let how = "stopped by podling stop; podling start runs it again";
         return (Some("Stopped".into()), Some(how.into()));
     }
+    let silent: Vec<_> =
+        facts.instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.as_str()).collect();
     match (facts.ending, facts.waiting.get("").or(facts.pending_update)) {
         (Some(Ending::Stop), _) => (Some("Stopping".into()), Some("stopped by podling stop".into())),
         (Some(Ending::Restart), _) => (Some("Restarting".into()), Some("the pod is made anew".into())),
         (None, Some(w)) => of(w),
+        (None, None) if !silent.is_empty() => {
+            let text =
+                format!("the shim of {} does not answer, so whether it runs is not known", silent.join(", "));
+            (Some(UNRESPONSIVE.into()), Some(text))
+        }
         (None, None) => (None, None),
     }
 }

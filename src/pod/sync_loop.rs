@@ -13,15 +13,19 @@ use super::board::{Control, EventType};
 use super::context::Context;
 use super::findings;
 use super::manager::PodManager;
-use super::orphans::Orphans;
+use super::orphans::{Orphan, Orphans};
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{PodKey, PodManifest};
-use crate::runtime::containerd::Wake;
+use crate::runtime::containerd::{Wake, WakeKind};
 use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
+use crate::system::files::Durability;
 
 /// How often leftovers are looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
+
+/// Condition of the node under which the absence of containerd shows.
+const CONTAINERD: &str = "ContainerdUnavailable";
 
 /// What the loop listens to.
 pub struct Inputs {
@@ -48,9 +52,10 @@ pub struct SyncLoop {
     manager: PodManager,
     workers: BTreeMap<PodKey, watch::Sender<Mail>>,
     /// Records of the store that no worker has taken yet.
-    stored: BTreeMap<PodKey, (PodSpecRecord, StatusRecord)>,
+    stored: BTreeMap<PodKey, Vec<(PodSpecRecord, StatusRecord)>>,
     orphans: Orphans,
     sources_seen: bool,
+    sweep: Option<tokio::task::JoinHandle<()>>,
     /// What each source last found wrong.
     reported: BTreeMap<&'static str, Vec<SourceProblem>>,
 }
@@ -66,6 +71,7 @@ impl SyncLoop {
             stored: BTreeMap::new(),
             orphans,
             sources_seen: false,
+            sweep: None,
             reported: BTreeMap::new(),
         };
         this.restore(records);
@@ -81,20 +87,39 @@ impl SyncLoop {
                 self.ctx.claims.adopt(&manifest.key, manifest);
             }
             self.manager.restore(&record.spec, manifest.clone());
-            self.stored.insert(manifest.key.clone(), (record.spec, record.status));
+            self.store_for_worker(record.spec, record.status);
         }
+        let staying: Vec<_> = self.stored.keys().cloned().collect();
         for record in going {
             let key = record.spec.manifest.key.clone();
-            if self.stored.contains_key(&key) {
+            if staying.contains(&key) {
                 // Its successor runs, so nothing of it has processes: only rests are left.
                 tokio::spawn(super::cleanup::clean_up(self.ctx.clone(), key, record.spec.uid));
             } else {
-                self.stored.insert(key.clone(), (record.spec, record.status));
-                self.tell(&key);
+                self.store_for_worker(record.spec, record.status);
             }
         }
+        let going: Vec<_> = self.stored.keys().filter(|key| !staying.contains(key)).cloned().collect();
+        going.iter().for_each(|key| self.tell(key));
         let set = self.config.seed("file", manifests);
         self.handle(set);
+    }
+
+    /// Keeps a record for the worker of its pod.
+    fn store_for_worker(&mut self, spec: PodSpecRecord, status: StatusRecord) {
+        self.stored.entry(spec.manifest.key.clone()).or_default().push((spec, status));
+    }
+
+    /// Has the worker of its pod stop what no manifest explains, as a pod that is being removed.
+    fn stop_orphan(&mut self, orphan: Orphan) {
+        tracing::warn!(pod = %orphan.key, uid = %orphan.uid, "containers that no manifest and no record explains: stopping them");
+        let text = "containers were found that no manifest and no record explains: stopping them";
+        self.ctx.board.event(EventType::Warning, "Orphan", Some(&orphan.key), text);
+        let (spec, status) = orphan.into_removal();
+        if let Err(e) = self.ctx.store.save_spec(&spec, Durability::Synced) {
+            tracing::warn!(pod = %spec.manifest.key, "{e}");
+        }
+        self.store_for_worker(spec, status);
     }
 
     /// Runs until every sender is gone.
@@ -169,9 +194,14 @@ impl SyncLoop {
             let uid = orphan.as_ref().map(|o| o.uid.clone());
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
             if let Some(orphan) = orphan {
-                let record = orphan.into_record(&desired);
+                let (spec, status) = orphan.into_record(&desired);
                 self.ctx.claims.adopt(&manifest.key, manifest);
-                self.stored.insert(manifest.key.clone(), record);
+                tracing::info!(pod = %manifest.key, uid = %spec.uid, "taking running containers back by their labels");
+                self.store_for_worker(spec, status);
+            }
+            // Others of this name go first, so that the pod never runs twice.
+            for other in self.orphans.take_others(&manifest.key) {
+                self.stop_orphan(other);
             }
             self.tell(&manifest.key);
         }
@@ -206,6 +236,19 @@ impl SyncLoop {
     }
 
     fn handle_wake(&mut self, wake: &Wake) {
+        let socket = self.ctx.runtime.containerd().socket();
+        match wake.kind {
+            WakeKind::Lost => {
+                let text = format!(
+                    "containerd at {} is gone: pods keep running, and what changed is acted on when it is back",
+                    socket.display()
+                );
+                tracing::warn!("{text}");
+                return self.ctx.board.node(CONTAINERD, Some(text));
+            }
+            WakeKind::Connected => return self.ctx.board.node(CONTAINERD, None),
+            _ => {}
+        }
         match &wake.container_id {
             Some(id) => {
                 if let Some(key) = self.ctx.routes.get(id) {
@@ -256,7 +299,7 @@ impl SyncLoop {
     /// A worker ended; if its pod is wanted again by now, or a message crossed its end, there is a new one.
     fn handle_done(&mut self, key: &PodKey) {
         self.workers.remove(key);
-        if self.manager.get(key).is_some() {
+        if self.manager.get(key).is_some() || self.stored.contains_key(key) {
             self.tell(key);
         }
     }
@@ -264,14 +307,21 @@ impl SyncLoop {
     fn handle_pod_cleanups(&mut self) {
         if self.sources_seen {
             for orphan in self.orphans.drain() {
-                tracing::warn!(pod = %orphan.key, uid = %orphan.uid, "containers without a manifest or a record: stopping them");
-                let text = "containers were found that no manifest and no record explains: stopping them";
-                self.ctx.board.event(EventType::Warning, "Orphan", Some(&orphan.key), text);
-                tokio::spawn(orphan.stop(self.ctx.clone()));
+                let key = orphan.key.clone();
+                if self.manager.get(&key).is_some() {
+                    // Its worker has a pod to run.
+                    tokio::spawn(orphan.stop(self.ctx.clone()));
+                } else {
+                    self.stop_orphan(orphan);
+                    self.tell(&key);
+                }
             }
         }
         self.ctx.runtime.weigh_burstable(self.manager.specs());
-        tokio::spawn(super::housekeeping::sweep(self.ctx.clone()));
+        // One at a time: a round may wait for a plugin or for containerd.
+        if self.sweep.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+            self.sweep = Some(tokio::spawn(super::housekeeping::sweep(self.ctx.clone())));
+        }
     }
 
     /// Something that pods wait for became available.
@@ -294,7 +344,8 @@ impl SyncLoop {
             return mail.send_modify(|m| m.desired = desired);
         }
         let (mail, inbox) = watch::channel(Mail { desired, ..Mail::default() });
-        let worker = Worker::new(key.clone(), self.ctx.clone(), inbox, self.stored.remove(key));
+        let worker =
+            Worker::new(key.clone(), self.ctx.clone(), inbox, self.stored.remove(key).unwrap_or_default());
         self.workers.insert(key.clone(), mail);
         tokio::spawn(worker.run());
     }

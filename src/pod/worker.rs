@@ -5,7 +5,7 @@
 //! starting it again continues here. It never waits for a container to stop; it takes the next step when
 //! that is due and goes on listening.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use tracing::Instrument;
 use super::board::{EventType, PodView};
 use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
-use super::status::{Ending, Facts, Waiting, status};
+use super::status::{self, Ending, Facts, Waiting, status};
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
 use crate::runtime::spec::qos::qos_class;
-use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
+use crate::store::{PodRecord, PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
 
@@ -92,12 +92,16 @@ pub(super) struct Held {
 pub struct Worker {
     pub(super) key: PodKey,
     pub(super) ctx: Context,
-    mail: watch::Receiver<Mail>,
+    pub(super) mail: watch::Receiver<Mail>,
     pub(super) current: Option<Current>,
+    /// Further records of this key, all of pods on their way out: taken one after the other.
+    backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
     pub(super) held: BTreeMap<String, Held>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Containers whose shim did not answer last time.
+    pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
     /// Why the pod's state could not be saved the last time it was tried.
     unsaved: Mutex<Option<String>>,
@@ -119,30 +123,24 @@ pub(super) struct Seen {
 }
 
 impl Worker {
-    /// A worker, with what the store knows of the pod.
+    /// A worker, with what the store knows of pods of its key: more than one when podling was killed while
+    /// one was removed and added again.
     pub fn new(
         key: PodKey,
         ctx: Context,
         mail: watch::Receiver<Mail>,
-        stored: Option<(PodSpecRecord, StatusRecord)>,
+        stored: Vec<(PodSpecRecord, StatusRecord)>,
     ) -> Self {
-        let restarts = mail.borrow().desired.as_ref().map_or(0, |d| d.restarts);
-        let current = stored.map(|(spec, status)| Current {
-            manifest: spec.manifest.clone(),
-            spec,
-            status: status.of_this_boot(),
-            restarts,
-            recreating: false,
-            deleting: None,
-        });
         Self {
             key,
             ctx,
             mail,
-            current,
+            current: None,
+            backlog: stored,
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
             vanished: BTreeMap::new(),
+            silent: BTreeSet::new(),
             pending_update: None,
             unsaved: Mutex::new(None),
         }
@@ -185,8 +183,10 @@ impl Worker {
 
     async fn reconcile(&mut self) -> Next {
         for _ in 0..MAX_PASSES {
+            // Read for each pass: a pass can take long, and the newest wins.
             let desired = self.mail.borrow().desired.clone();
             let desired = desired.as_ref();
+            self.take_up_stored(desired);
             if self.current.is_none() {
                 let Some(desired) = desired else { return Next::Gone };
                 if let Err(e) = self.accept_new(desired) {
@@ -199,6 +199,7 @@ impl Worker {
                 Ok(seen) => seen,
                 Err(e) => {
                     tracing::debug!(pod = %self.key, "cannot look at the pod: {e}");
+                    self.publish_unseen(goal);
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
@@ -242,6 +243,21 @@ impl Worker {
             held: &held,
             now: clock::now(),
         })
+    }
+
+    /// Goes on with a pod that is on disk.
+    fn take_up_stored(&mut self, desired: Option<&Desired>) {
+        if self.current.is_some() {
+            return;
+        }
+        self.current = self.backlog.pop().map(|(spec, status)| Current {
+            manifest: spec.manifest.clone(),
+            spec,
+            status: status.of_this_boot(),
+            restarts: desired.map_or(0, |d| d.restarts),
+            recreating: false,
+            deleting: None,
+        });
     }
 
     /// Takes a pod on that this worker has nothing of.
@@ -513,6 +529,25 @@ impl Worker {
         });
     }
 
+    /// A pod of which nothing is known yet, or that is to go, shows so even while containerd cannot be asked;
+    /// of any other the last that was seen stands.
+    fn publish_unseen(&mut self, goal: Goal) {
+        let shown = self.ctx.board.subscribe().borrow().pods.get(&self.key).cloned();
+        let Some(current) = &mut self.current else { return };
+        match shown.filter(|view| view.uid == current.spec.uid) {
+            Some(view) if goal == Goal::Stop && view.deleting != current.deleting => {
+                let deleting = current.deleting;
+                self.ctx.board.publish(PodView { deleting, ..(*view).clone() });
+            }
+            Some(_) => {}
+            None => {
+                let record = PodRecord { spec: current.spec.clone(), status: current.status.clone() };
+                let shown = status::from_record(&record);
+                self.ctx.board.publish(PodView { deleting: current.deleting, ..shown });
+            }
+        }
+    }
+
     fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {
         // What was said meanwhile counts: nobody should see a pod ready that is about to be stopped.
         let (trouble, ordered) = self.mail.borrow().desired.as_ref().map_or((None, None), |d| {
@@ -556,6 +591,11 @@ impl Worker {
             deleting: current.deleting,
             status,
         });
+        if !self.ctx.store.has_spec(&current.spec.uid) {
+            let text = "the pod's record was gone from the state directory and is written again";
+            self.ctx.board.event(EventType::Warning, "StateLost", Some(&self.key), text);
+            self.save_spec();
+        }
         self.save_status();
     }
 }

@@ -22,6 +22,7 @@ const POD_HASH: &str = "podling.dev/pod-hash";
 const STOP_SIGNAL: &str = "podling.dev/stop-signal";
 const GRACE: &str = "podling.dev/grace-seconds";
 const HOST_NETWORK: &str = "podling.dev/host-network";
+const POD_IPS: &str = "podling.dev/pod-ips";
 
 /// Name of the pause container; no container of a pod can have it, since names are DNS labels.
 pub const PAUSE: &str = "_pause";
@@ -75,6 +76,8 @@ pub struct Labels {
     pub grace_seconds: u64,
     /// In the host's network.
     pub host_network: bool,
+    /// Addresses of its sandbox.
+    pub ips: Vec<String>,
 }
 
 impl Labels {
@@ -96,7 +99,9 @@ impl Labels {
             (GRACE, self.grace_seconds.to_string()),
             (HOST_NETWORK, self.host_network.to_string()),
         ];
-        pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+        // containerd keeps no label without a value.
+        let ips = (!self.ips.is_empty()).then(|| (POD_IPS, self.ips.join(",")));
+        pairs.into_iter().chain(ips).map(|(k, v)| (k.to_owned(), v)).collect()
     }
 
     /// Back from containerd; none for records that podling did not make.
@@ -121,6 +126,12 @@ impl Labels {
             stop_signal: get(STOP_SIGNAL)?.parse().ok()?,
             grace_seconds: get(GRACE)?.parse().ok()?,
             host_network: get(HOST_NETWORK)? == "true",
+            ips: get(POD_IPS)
+                .unwrap_or_default()
+                .split(',')
+                .filter(|ip| !ip.is_empty())
+                .map(str::to_owned)
+                .collect(),
         })
     }
 }
@@ -150,6 +161,7 @@ mod tests {
             stop_signal: 15,
             grace_seconds: 30,
             host_network: true,
+            ips: vec!["10.0.0.2".into(), "fd00::2".into()],
         }
     }
 
@@ -159,8 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn no_label_is_empty_since_containerd_drops_those() {
+        let labels = Labels { ips: Vec::new(), ..labels() };
+        let map = labels.to_map("/");
+        assert!(map.values().all(|value| !value.is_empty()), "{map:?}");
+        assert_eq!(Labels::from_map(&map), Some(labels));
+    }
+
+    #[test]
     fn a_record_that_lacks_one_is_not_ours() {
-        for key in labels().to_map("/").keys().filter(|k| *k != ROOT) {
+        for key in labels().to_map("/").keys().filter(|k| *k != ROOT && *k != POD_IPS) {
             let mut map = labels().to_map("/");
             map.remove(key);
             assert_eq!(Labels::from_map(&map), None, "without {key}");

@@ -10,6 +10,7 @@ pub mod logs;
 mod node;
 mod observe;
 mod sandbox;
+mod shims;
 pub mod spec;
 mod start;
 mod stop;
@@ -52,6 +53,8 @@ struct Inner {
     pause_rootfs: PathBuf,
     /// Users looked up in images: (chain id, what was asked) to the answer; an image never changes.
     users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
+    /// Containers whose shims may be left behind.
+    notes: shims::Notes,
     /// Containers being deleted behind the scenes.
     discarding: Mutex<HashSet<String>>,
     /// Weight of all Burstable pods together, for when the first of them makes their group.

@@ -100,6 +100,7 @@ impl Runtime {
             pause: helpers.pause,
             pause_rootfs: helpers.pause_rootfs,
             users: Mutex::new(BTreeMap::new()),
+            notes: super::shims::Notes::new(paths.run().join("shims")),
             discarding: Mutex::new(HashSet::new()),
             burstable_shares: AtomicU64::new(qos::burstable_shares([])),
             sandboxes: Mutex::new(HashMap::new()),
@@ -171,10 +172,17 @@ impl Runtime {
         self.lock_sandboxes().iter().filter(|(_, u)| *u == uid).map(|(id, _)| id.clone()).collect()
     }
 
+    /// Whether a pod has a sandbox that is not taken down yet.
+    pub fn has_sandbox(&self, uid: &str) -> bool {
+        self.lock_sandboxes().values().any(|u| u == uid)
+    }
+
     /// Sandboxes on this node that no pod has.
     pub fn stray_sandboxes(&self) -> Vec<String> {
-        let known: HashSet<String> = self.lock_sandboxes().keys().cloned().collect();
-        self.sandboxes_on_disk().into_iter().filter(|id| !known.contains(id)).collect()
+        // In this order: one that is made meanwhile is in the map before anything of it is on disk.
+        let found = self.sandboxes_on_disk();
+        let known = self.lock_sandboxes();
+        found.into_iter().filter(|id| !known.contains_key(id)).collect()
     }
 
     /// Puts host port rules back that something else on the host flushed.

@@ -132,6 +132,7 @@ impl Runtime {
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mounts = self.create_record(&new, Some(&image)).await?;
         let io = self.task_io(order, container)?;
+        self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
         let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
         let (pid, refused) = match created {
@@ -168,6 +169,7 @@ impl Runtime {
         });
         let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
         self.create_record(&new, None).await?;
+        self.note_shim(order, &new.id)?;
         let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
         let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
         Ok(Started {
@@ -203,6 +205,7 @@ impl Runtime {
             stop_signal,
             grace_seconds: grace.unwrap_or(30).max(1).unsigned_abs(),
             host_network: order.sandbox.host_network,
+            ips: order.sandbox.ips.clone(),
         };
         let snapshotter = self.inner.ctd.snapshotter().await;
         Ok(NewContainer {
@@ -228,6 +231,13 @@ impl Runtime {
             Some(image) => self.inner.ctd.prepare_rootfs(&new.id, &image.chain_id).await.map_err(failed),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+        self.inner
+            .notes
+            .add(&order.sandbox.id, id)
+            .map_err(|e| StartError::new("CreateContainerError", format!("cannot note the container: {e}")))
     }
 
     /// The image, present and unpacked, or why not; and whether it could be older than its name promises.

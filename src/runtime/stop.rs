@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use super::containerd::ErrorClass;
+use super::shims::Processes;
 use super::{Observed, Runtime, TaskState};
-use crate::system::process;
+use crate::system::process::{self, ProcessId};
 
 /// Tries to delete a dead container before leaving it to the next look at the pod.
 const DISCARD_TRIES: u32 = 5;
+/// Time a shim has to end by itself after its last container is gone.
+const SHIM_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Steps of stopping, each stronger than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +29,11 @@ impl Runtime {
         let (signal, all) = match step {
             StopStep::Signal => (seen.labels.stop_signal, false),
             StopStep::Kill => (libc::SIGKILL, true),
-            StopStep::Force => return self.force(seen),
+            StopStep::Force => {
+                let (this, seen) = (self.clone(), seen.clone());
+                let job = tokio::task::spawn_blocking(move || this.force(&seen));
+                return job.await.unwrap_or_else(|e| Err(e.to_string()));
+            }
         };
         match self.inner.ctd.kill(&seen.id, signal, all).await {
             Ok(()) => Ok(()),
@@ -35,13 +42,101 @@ impl Runtime {
         }
     }
 
+    /// Kills what still runs of a container that containerd has no task of: a shim that was killed, or a
+    /// record that was removed by hand, leave processes that nobody but the kernel knows. True if there were
+    /// any.
+    pub async fn kill_leftovers(&self, id: &str) -> bool {
+        let (this, id) = (self.clone(), id.to_owned());
+        let job = tokio::task::spawn_blocking(move || {
+            let groups = &this.inner.cgroups;
+            let paths = groups.pods().into_iter().map(|p| groups.container_path(&p.uid, p.qos, &id));
+            let alive = |path: &String| groups.pids(path).into_iter().any(process::is_alive);
+            let Some(path) = paths.into_iter().find(alive) else { return false };
+            let shim = groups.pids(&path).into_iter().find_map(process::shim_above);
+            if let Err(e) = groups.kill_all(&path, libc::SIGKILL) {
+                tracing::warn!(container = %id, "cannot kill what is left of it: {e}");
+            }
+            // With nothing left in it, a shim that containerd does not know would stay for ever.
+            let processes = Processes::read(this.inner.ctd.namespace());
+            if let Some(shim) = shim.filter(|s| processes.is_idle(*s)) {
+                processes.end(shim);
+            }
+            true
+        });
+        job.await.unwrap_or(false)
+    }
+
+    /// Ends the shim of a sandbox in which nothing runs, so that the next container gets a new one: the old
+    /// one may be one that never answers. False when something may run in it.
+    pub async fn end_idle_shim(&self, sandbox: &str) -> bool {
+        let (namespace, sandbox) = (self.inner.ctd.namespace().to_owned(), sandbox.to_owned());
+        let job = tokio::task::spawn_blocking(move || {
+            let processes = Processes::read(&namespace);
+            match processes.of_sandbox(&sandbox) {
+                Some(shim) if processes.is_idle(shim) => processes.end(shim),
+                Some(_) => return false,
+                None => {}
+            }
+            true
+        });
+        job.await.unwrap_or(false)
+    }
+
+    /// Ends shims in which nothing runs and whose sandbox is gone, and forgets the notes of those that ended.
+    pub async fn end_stray_shims(&self) {
+        let suspects = self.stray_shims().await;
+        if suspects.is_empty() {
+            return;
+        }
+        // They may just be about to end by themselves.
+        tokio::time::sleep(SHIM_PATIENCE).await;
+        let again = self.stray_shims().await;
+        let processes = Processes::read(self.inner.ctd.namespace());
+        for shim in again.into_iter().filter(|s| suspects.contains(s) && processes.is_idle(*s)) {
+            tracing::warn!(pid = shim.pid, "ending a shim that nothing runs in and containerd does not know");
+            processes.end(shim);
+        }
+    }
+
+    async fn stray_shims(&self) -> Vec<ProcessId> {
+        let this = self.clone();
+        let job = tokio::task::spawn_blocking(move || {
+            let notes = this.inner.notes.all();
+            let in_use: Vec<String> = this.lock_sandboxes().keys().cloned().collect();
+            let stray: Vec<_> = notes.into_iter().filter(|n| !in_use.contains(&n.sandbox)).collect();
+            if stray.is_empty() {
+                return Vec::new();
+            }
+            let processes = Processes::read(this.inner.ctd.namespace());
+            let mut shims = Vec::new();
+            for note in &stray {
+                match processes.started_for(&note.container) {
+                    Some(shim) => shims.push(shim),
+                    None => this.inner.notes.remove(note),
+                }
+            }
+            shims
+        });
+        job.await.unwrap_or_default()
+    }
+
     /// When containerd or the shim cannot do it: every process in the container's cgroup, then the shim,
     /// whose death makes containerd clean up.
     fn force(&self, seen: &Observed) -> Result<(), String> {
-        let Some(path) = self.find_cgroup(&seen.labels.uid, &seen.id) else {
-            return Err(format!("container {} has no cgroup: nothing to kill", seen.id));
-        };
         let groups = &self.inner.cgroups;
+        let path = self.find_cgroup(&seen.labels.uid, &seen.id).unwrap_or_default();
+        if path.is_empty() || groups.pids(&path).is_empty() {
+            // No process to find the shim by.
+            let processes = Processes::read(self.inner.ctd.namespace());
+            return match processes.of_sandbox(&seen.labels.sandbox) {
+                Some(shim) if processes.is_idle(shim) => {
+                    processes.end(shim);
+                    Ok(())
+                }
+                Some(_) => Err(format!("its shim holds other containers of sandbox {}", seen.labels.sandbox)),
+                None => Err(format!("container {} has no processes and no shim: nothing to kill", seen.id)),
+            };
+        }
         let known = match seen.task {
             TaskState::Running { pid, .. } => Some(pid),
             _ => None,
@@ -77,14 +172,19 @@ impl Runtime {
     /// Deletes task, record and snapshot of a container, in the order that leaves nothing unnamed.
     pub async fn delete(&self, id: &str) -> Result<(), String> {
         let ctd = &self.inner.ctd;
-        if let Err(e) = ctd.delete_task(id).await {
-            if e.class().is_transient() {
-                return Err(e.to_string());
+        let task = match ctd.delete_task(id).await {
+            Err(e) if !e.class().is_transient() => {
+                // Created and never started, or a process that containerd still counts; shims have no common
+                // code for the latter.
+                match ctd.kill(id, libc::SIGKILL, true).await {
+                    Err(e) if !e.is_not_found() => return Err(e.to_string()),
+                    _ => ctd.delete_task(id).await,
+                }
             }
-            // Created and never started, or a process that containerd still counts; shims have no common
-            // code for the latter.
-            ctd.kill(id, libc::SIGKILL, true).await.map_err(|e| e.to_string())?;
-            ctd.delete_task(id).await.map_err(|e| e.to_string())?;
+            answer => answer,
+        };
+        if task.map_err(|e| e.to_string())?.is_none() {
+            self.kill_leftovers(id).await;
         }
         ctd.remove_container(id).await.map_err(|e| e.to_string())?;
         ctd.remove_snapshot(id).await.map_err(|e| e.to_string())

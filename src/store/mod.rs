@@ -191,6 +191,11 @@ impl Store {
         uids
     }
 
+    /// Whether a pod's spec is on disk.
+    pub fn has_spec(&self, uid: &str) -> bool {
+        self.pod_dir(uid).is_ok_and(|dir| dir.join(POD).exists())
+    }
+
     /// Uids that have a directory.
     pub fn known_uids(&self) -> Vec<String> {
         self.uids(&mut Vec::new())
@@ -294,7 +299,7 @@ impl Store {
             .map_err(|source| StoreError::Encode { path: path.clone(), source })?;
         bytes.push(b'\n');
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
-        if self.written().get(&path) == Some(&digest) {
+        if self.written().get(&path) == Some(&digest) && path.exists() {
             return Ok(());
         }
         // Whatever comes of the attempt, what stands there is no longer known.

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adoption;
 mod cli;
 mod directory;
 mod faults;

@@ -23,6 +23,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) const DEADLINE_RUNTIME: Duration = Duration::from_secs(120);
 /// Deadline of state queries: a stopped shim (SIGSTOP) never answers one.
 pub(crate) const DEADLINE_STATE: Duration = Duration::from_secs(5);
+/// Deadline of listing tasks, which adds up the time of all shims that do not answer.
+pub(crate) const DEADLINE_LIST: Duration = Duration::from_secs(30);
 /// Deadline of applying or committing one layer, which writes all its files and syncs them.
 pub(crate) const DEADLINE_LAYER: Duration = Duration::from_secs(1800);
 /// Largest answer accepted. tonic's own limit of 4 MiB is under the list of a few hundred images.

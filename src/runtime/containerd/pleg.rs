@@ -1,13 +1,14 @@
 //! Wake-ups for pods: containerd's events early, and a regular listing for what events missed.
 
 use std::collections::{BTreeSet, HashMap};
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::{Containerd, ErrorClass, RuntimeEvent, TaskInfo, TaskStatus};
+use super::{Containerd, ErrorClass, RuntimeError, RuntimeEvent, TaskInfo, TaskStatus};
 
 /// Somebody should look at a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub enum WakeKind {
     Changed,
     /// The listing did not answer in time, so nothing is known of anything.
     Blind,
+    /// containerd went away.
+    Lost,
+    /// containerd is there, for the first time or again.
+    Connected,
 }
 
 /// Starts the watch: events wake at once, and every `relist`, and after each reconnect, all tasks are
@@ -43,21 +48,31 @@ pub fn spawn(client: Containerd, relist: Duration, wake: mpsc::Sender<Wake>) -> 
         let mut seen = Snapshot::default();
         let mut tick = tokio::time::interval_at(Instant::now(), relist);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Beside the events, never before them: shims that do not answer hold a listing up.
+        let mut listing = None;
+        let mut blind = false;
         loop {
             let wakes = tokio::select! {
                 () = wake.closed() => return,
                 event = events.recv() => match event {
                     None => return,
-                    Some(RuntimeEvent::Connected) => {
-                        tick.reset();
-                        list(&client, &mut seen).await
-                    }
                     Some(event) => {
+                        if event == RuntimeEvent::Connected {
+                            tick.reset_immediately();
+                        }
                         seen.note(&event);
-                        from_event(event).into_iter().collect()
+                        vec![from_event(event)]
                     }
                 },
-                _ = tick.tick() => list(&client, &mut seen).await,
+                listed = join(&mut listing) => {
+                    listing = None;
+                    take_in(listed, &mut seen, &mut blind)
+                }
+                _ = tick.tick(), if listing.is_none() => {
+                    let client = client.clone();
+                    listing = Some(Box::pin(async move { client.tasks().await }));
+                    continue;
+                }
             };
             for w in wakes {
                 if wake.send(w).await.is_err() {
@@ -68,22 +83,39 @@ pub fn spawn(client: Containerd, relist: Duration, wake: mpsc::Sender<Wake>) -> 
     })
 }
 
-fn from_event(event: RuntimeEvent) -> Option<Wake> {
+fn from_event(event: RuntimeEvent) -> Wake {
     let (container_id, kind) = match event {
-        RuntimeEvent::Connected | RuntimeEvent::Lost => return None,
-        RuntimeEvent::TaskStart { container_id, .. } => (container_id, WakeKind::Started),
-        RuntimeEvent::TaskExit { container_id, .. } => (container_id, WakeKind::Exited),
-        RuntimeEvent::TaskOom { container_id } => (container_id, WakeKind::Oom),
-        RuntimeEvent::TaskDelete { container_id } => (container_id, WakeKind::Deleted),
+        RuntimeEvent::Connected => (None, WakeKind::Connected),
+        RuntimeEvent::Lost => (None, WakeKind::Lost),
+        RuntimeEvent::TaskStart { container_id, .. } => (Some(container_id), WakeKind::Started),
+        RuntimeEvent::TaskExit { container_id, .. } => (Some(container_id), WakeKind::Exited),
+        RuntimeEvent::TaskOom { container_id } => (Some(container_id), WakeKind::Oom),
+        RuntimeEvent::TaskDelete { container_id } => (Some(container_id), WakeKind::Deleted),
     };
-    Some(Wake { container_id: Some(container_id), kind })
+    Wake { container_id, kind }
 }
 
-async fn list(client: &Containerd, seen: &mut Snapshot) -> Vec<Wake> {
-    match client.tasks().await {
+type Listed = Result<Vec<TaskInfo>, RuntimeError>;
+
+/// The answer of the listing under way; waits for ever while there is none.
+async fn join(listing: &mut Option<Pin<Box<dyn Future<Output = Listed> + Send>>>) -> Listed {
+    match listing {
+        Some(listing) => listing.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whom a listing wakes. Says only once that there is none.
+fn take_in(listed: Listed, seen: &mut Snapshot, blind: &mut bool) -> Vec<Wake> {
+    let timed_out = matches!(&listed, Err(e) if e.class() == ErrorClass::Timeout);
+    let first = timed_out && !*blind;
+    *blind = timed_out;
+    match listed {
         Ok(tasks) => seen.compare(tasks),
-        Err(e) if e.class() == ErrorClass::Timeout => {
-            tracing::warn!("{e}; looking at every pod");
+        Err(e) if timed_out => {
+            if first {
+                tracing::warn!("{e}; looking at every pod instead");
+            }
             vec![Wake { container_id: None, kind: WakeKind::Blind }]
         }
         // Nothing to see without containerd; its return brings a reconnect and with it a listing.
@@ -178,11 +210,27 @@ mod tests {
     }
 
     #[test]
-    fn events_about_the_connection_wake_nobody() {
-        assert_eq!(from_event(RuntimeEvent::Lost), None);
+    fn events_about_the_connection_name_no_container() {
+        assert_eq!(from_event(RuntimeEvent::Lost), Wake { container_id: None, kind: WakeKind::Lost });
         assert_eq!(
             from_event(RuntimeEvent::TaskOom { container_id: "a".into() }),
-            Some(Wake { container_id: Some("a".into()), kind: WakeKind::Oom })
+            Wake { container_id: Some("a".into()), kind: WakeKind::Oom }
         );
     }
+
+    #[test]
+    fn a_listing_that_gives_no_answer_wakes_all_each_time() {
+        let late =
+            || Err(RuntimeError::Timeout { operation: "list tasks", id: String::new(), after: DEADLINE });
+        let (mut seen, mut blind) = (Snapshot::default(), false);
+        for _ in 0..2 {
+            let wakes = take_in(late(), &mut seen, &mut blind);
+            assert_eq!(wakes, [Wake { container_id: None, kind: WakeKind::Blind }]);
+            assert!(blind);
+        }
+        assert!(take_in(Ok(vec![]), &mut seen, &mut blind).is_empty());
+        assert!(!blind);
+    }
+
+    const DEADLINE: Duration = Duration::from_secs(30);
 }

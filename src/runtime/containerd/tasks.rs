@@ -12,7 +12,7 @@ use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
 use tonic::transport::Channel;
 
-use super::client::{ANSWER_MAX, DEADLINE, DEADLINE_RUNTIME, DEADLINE_STATE, Lane};
+use super::client::{ANSWER_MAX, DEADLINE, DEADLINE_LIST, DEADLINE_RUNTIME, DEADLINE_STATE, Lane};
 use super::error::{ErrorClass, RuntimeError};
 use super::{Containerd, Mount, OciRuntime, timestamp};
 
@@ -140,11 +140,12 @@ impl Containerd {
         }
     }
 
-    /// All tasks of the namespace.
+    /// All tasks of the namespace. containerd asks the shims one after the other, and waits 2 s for each that
+    /// does not answer.
     pub async fn tasks(&self) -> Result<Vec<TaskInfo>, RuntimeError> {
         let mut client = self.tasks_client();
         let request = self.request(ListTasksRequest::default());
-        let answer = self.call("list tasks", "", DEADLINE_STATE, Lane::Shim, client.list(request)).await?;
+        let answer = self.call("list tasks", "", DEADLINE_LIST, Lane::Shim, client.list(request)).await?;
         Ok(answer.tasks.into_iter().map(TaskInfo::from).collect())
     }
 

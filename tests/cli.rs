@@ -156,10 +156,10 @@ async fn pods_are_shown_as_kubectl_shows_them() {
     assert!(lines[1].starts_with("web    1/1     Running   0          "), "{out}");
     let (_, out, _) = run(&daemon, &["get", "pods", "-A", "-o", "wide"]).await;
     assert!(
-        out.starts_with("NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE   IP          NODE\n"),
+        out.starts_with("NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE   IP          NODE    NOMINATED NODE   READINESS GATES\n"),
         "{out}"
     );
-    assert!(out.trim_end().ends_with("10.88.0.2   node1"), "{out}");
+    assert!(out.contains("10.88.0.2   node1   <none>"), "{out}");
     assert_eq!(run(&daemon, &["get", "pods", "-o", "name"]).await.1, "pod/web\n");
     assert_eq!(run(&daemon, &["get", "pods", "-o", "name", "-l", "app!=web"]).await.1, "");
     assert_eq!(

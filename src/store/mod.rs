@@ -151,7 +151,11 @@ impl Store {
             let path = dir.join(POD);
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
-                Ok(None) => continue,
+                Ok(None) => {
+                    // A kill between making the directory and writing the record; with anything in it, it stays.
+                    let _ = std::fs::remove_dir(&dir);
+                    continue;
+                }
                 Ok(Some(spec)) => {
                     let other = ReadError::Damaged {
                         path: path.clone(),

@@ -5,9 +5,6 @@ use std::collections::HashSet;
 
 use super::context::Context;
 
-/// A directory this young may be about to be filled.
-const FRESH: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// One round.
 pub async fn sweep(ctx: Context) {
     for id in ctx.runtime.stray_sandboxes() {
@@ -27,31 +24,10 @@ pub async fn sweep(ctx: Context) {
             tracing::debug!(%uid, "cannot remove a cgroup that no pod uses: {e}");
         }
     }
-    for uid in ctx.store.orphans() {
-        forget_empty(&ctx, &uid);
-    }
     ctx.runtime.end_stray_shims().await;
     ctx.runtime.restore_host_ports().await;
     ctx.runtime.leave_network().await;
     let runtime = ctx.runtime.clone();
     // A task that is gone expired nothing; the next round does.
     let _ = tokio::task::spawn_blocking(move || runtime.expire_logs(&known)).await;
-}
-
-/// A pod's directory without a record is what a kill between making it and writing the record leaves; with
-/// anything else in it, somebody may want to look.
-fn forget_empty(ctx: &Context, uid: &str) {
-    let Ok(dir) = ctx.store.pod_dir(uid) else { return };
-    if ctx.runtime.has_sandbox(uid) || ctx.board.subscribe().borrow().pods.values().any(|p| p.uid == uid) {
-        return;
-    }
-    let modified = std::fs::metadata(&dir).and_then(|m| m.modified()).ok();
-    let age = modified.and_then(|t| std::time::SystemTime::now().duration_since(t).ok());
-    if age.is_none_or(|age| age < FRESH) {
-        return;
-    }
-    match std::fs::remove_dir(&dir) {
-        Ok(()) => tracing::debug!(%uid, "removed an empty directory of a pod"),
-        Err(e) => tracing::debug!(%uid, "cannot remove {}: {e}", dir.display()),
-    }
 }

@@ -151,7 +151,12 @@ impl Store {
             let path = dir.join(POD);
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
-                Ok(None) => continue,
+                Ok(None) => {
+                    // What a kill between making it and writing the record leaves. With anything in it, it
+                    // stays: somebody may want to look.
+                    let _ = std::fs::remove_dir(&dir);
+                    continue;
+                }
                 Ok(Some(spec)) => {
                     let other = ReadError::Damaged {
                         path: path.clone(),

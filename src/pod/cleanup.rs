@@ -18,6 +18,7 @@ pub async fn clean_up(ctx: Context, key: PodKey, uid: String) {
         let errors = once(&ctx, &key, &uid).await;
         if errors.is_empty() {
             ctx.runtime.leave_network().await;
+            ctx.runtime.end_stray_shims_soon();
             tracing::info!(pod = %key, %uid, "pod removed");
             return;
         }

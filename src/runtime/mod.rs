@@ -55,6 +55,8 @@ struct Inner {
     users: Mutex<BTreeMap<(String, String), ResolvedUser>>,
     /// Containers whose shims may be left behind.
     notes: shims::Notes,
+    /// A look for them is under way.
+    shims_due: std::sync::atomic::AtomicBool,
     /// Containers being deleted behind the scenes.
     discarding: Mutex<HashSet<String>>,
     /// Weight of all Burstable pods together, for when the first of them makes their group.

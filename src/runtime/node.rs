@@ -100,6 +100,7 @@ impl Runtime {
             pause: helpers.pause,
             pause_rootfs: helpers.pause_rootfs,
             users: Mutex::new(BTreeMap::new()),
+            shims_due: Default::default(),
             notes: super::shims::Notes::new(paths.run().join("shims")),
             discarding: Mutex::new(HashSet::new()),
             burstable_shares: AtomicU64::new(qos::burstable_shares([])),

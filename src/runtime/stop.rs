@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use super::containerd::ErrorClass;
+use super::containerd::{ErrorClass, TaskStatus};
 use super::shims::Processes;
 use super::{Observed, Runtime, TaskState};
 use crate::system::process::{self, ProcessId};
 
 /// Tries to delete a dead container before leaving it to the next look at the pod.
 const DISCARD_TRIES: u32 = 5;
+/// How often, and at what distance, the end of a killed container is looked for.
+const END_LOOKS: u32 = 20;
+const END_LOOK: Duration = Duration::from_millis(20);
 /// Time a shim has to end by itself after its last container is gone.
 const SHIM_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -80,6 +83,21 @@ impl Runtime {
             true
         });
         job.await.unwrap_or(false)
+    }
+
+    /// Looks for shims that are left once those of a removed pod have had time to end. Calls that come before
+    /// that are one.
+    pub fn end_stray_shims_soon(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        if self.inner.shims_due.swap(true, Relaxed) {
+            return;
+        }
+        let this = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(SHIM_PATIENCE / 3).await;
+            this.inner.shims_due.store(false, Relaxed);
+            this.end_stray_shims().await;
+        });
     }
 
     /// Ends shims in which nothing runs and whose sandbox is gone, and forgets the notes of those that ended.
@@ -174,12 +192,10 @@ impl Runtime {
         let ctd = &self.inner.ctd;
         let task = match ctd.delete_task(id).await {
             Err(e) if !e.class().is_transient() => {
-                // Created and never started, or a process that containerd still counts; shims have no common
-                // code for the latter.
-                match ctd.kill(id, libc::SIGKILL, true).await {
-                    Err(e) if !e.is_not_found() => return Err(e.to_string()),
-                    _ => ctd.delete_task(id).await,
-                }
+                // It runs after all, or containerd still counts a process of it. Shims have no code of their
+                // own for that.
+                self.kill_for_good(id).await?;
+                ctd.delete_task(id).await
             }
             answer => answer,
         };
@@ -188,6 +204,22 @@ impl Runtime {
         }
         ctd.remove_container(id).await.map_err(|e| e.to_string())?;
         ctd.remove_snapshot(id).await.map_err(|e| e.to_string())
+    }
+
+    /// Kills a container and gives containerd a moment to see it end.
+    async fn kill_for_good(&self, id: &str) -> Result<(), String> {
+        let ctd = &self.inner.ctd;
+        match ctd.kill(id, libc::SIGKILL, true).await {
+            Err(e) if !e.is_not_found() => return Err(e.to_string()),
+            _ => {}
+        }
+        for _ in 0..END_LOOKS {
+            match ctd.task(id).await {
+                Ok(Some(task)) if task.status == TaskStatus::Running => tokio::time::sleep(END_LOOK).await,
+                _ => break,
+            }
+        }
+        Ok(())
     }
 
     /// Whether a container is being deleted behind the scenes.

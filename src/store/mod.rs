@@ -152,7 +152,8 @@ impl Store {
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
                 Ok(None) => {
-                    // A kill between making the directory and writing the record; with anything in it, it stays.
+                    // What a kill between making it and writing the record leaves. With anything in it, it
+                    // stays: somebody may want to look.
                     let _ = std::fs::remove_dir(&dir);
                     continue;
                 }

@@ -300,3 +300,15 @@ fn a_store_that_cannot_be_made_says_where() {
     let error = Store::open(home.path().join("var/lib")).expect_err("a file is in the way").to_string();
     assert!(error.starts_with("cannot make directory ") && error.contains("var/lib/pods"), "{error}");
 }
+
+#[test]
+fn an_empty_directory_of_a_pod_goes_when_the_store_is_read_and_one_with_files_stays() {
+    let home = tempfile::tempdir().expect("temp dir");
+    let store = Store::open(home.path().to_owned()).expect("open");
+    let (empty, full) = (home.path().join("pods/empty"), home.path().join("pods/full"));
+    std::fs::create_dir(&empty).expect("make");
+    std::fs::create_dir(&full).expect("make");
+    std::fs::write(full.join("pod.json.damaged-1"), "{").expect("write");
+    assert!(store.load().0.is_empty());
+    assert!(!empty.exists() && full.exists());
+}

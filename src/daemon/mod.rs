@@ -38,6 +38,8 @@ const THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 32;
 /// First and longest pause between tries to reach containerd.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How long the first pods wait for archives in the images directory; large ones are not waited for.
+const FIRST_IMPORT: Duration = Duration::from_secs(2);
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
 /// First and later times that memory is given back which only a burst, such as the start, needed.
@@ -278,6 +280,8 @@ impl Daemon {
         let images =
             node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
         let images = tokio::spawn(images);
+        // The first pods should find the images that were laid out for them.
+        let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
         let sync_loop = SyncLoop::new(context, records, orphans);
         let inputs = Inputs {

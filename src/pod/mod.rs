@@ -18,4 +18,5 @@ pub(crate) mod orphans;
 pub mod plan;
 pub(crate) mod status;
 pub(crate) mod sync_loop;
+mod tell;
 mod worker;

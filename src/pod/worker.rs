@@ -6,22 +6,20 @@
 //! that is due and goes on listening.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::board::{EventType, PodView};
+use super::board::EventType;
 use super::context::Context;
 use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
-use super::status::{self, Ending, Facts, Waiting, status};
+use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
-use crate::runtime::spec::qos::qos_class;
-use crate::store::{PodRecord, PodSpecRecord, StatusRecord, StoreError, VERSION};
+use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
 
@@ -104,7 +102,7 @@ pub struct Worker {
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
     /// Why the pod's state could not be saved the last time it was tried.
-    unsaved: Mutex<Option<String>>,
+    pub(super) unsaved: Mutex<Option<String>>,
 }
 
 /// What a reconcile asks for next.
@@ -463,140 +461,6 @@ impl Worker {
             // Nobody can say any more: podling is ending.
             std::future::pending::<()>().await;
         }
-    }
-
-    pub(super) fn save_spec(&self) {
-        let Some(current) = &self.current else { return };
-        // An order to stop or to go must outlive a power cut.
-        let store = &self.ctx.store;
-        let saved = tokio::task::block_in_place(|| store.save_spec(&current.spec, Durability::Synced));
-        self.note_saved(saved.err());
-    }
-
-    /// Writes the status so that a kill cannot lose it.
-    pub(super) fn save_status(&self) {
-        self.write_status(Durability::Lazy);
-    }
-
-    /// Writes the status so that a power cut cannot lose it: exits, and what hangs on them.
-    pub(super) fn save_status_for_good(&self) {
-        self.write_status(Durability::Synced);
-    }
-
-    fn write_status(&self, sync: Durability) {
-        let Some(current) = &self.current else { return };
-        let (store, uid) = (&self.ctx.store, &current.spec.uid);
-        let save = || store.save_status(uid, &current.status, sync);
-        let saved = match sync {
-            // Only a file in the page cache: quicker than handing the thread's other work to another thread.
-            Durability::Lazy => save(),
-            Durability::Synced => tokio::task::block_in_place(save),
-        };
-        self.note_saved(saved.err());
-    }
-
-    /// A full disk fails each of many saves; it is said once, and once when it is over.
-    fn note_saved(&self, error: Option<StoreError>) {
-        let error = error.map(|e| e.to_string());
-        let mut before = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
-        match (&error, before.as_ref()) {
-            (Some(text), None) => {
-                tracing::error!(pod = %self.key, "{text}");
-                self.ctx.board.event(EventType::Warning, "StateNotSaved", Some(&self.key), text.as_str());
-            }
-            (None, Some(_)) => tracing::info!(pod = %self.key, "the pod's state is saved again"),
-            _ => {}
-        }
-        *before = error;
-    }
-
-    /// A pod that cannot be written down is not started: after a crash nobody would know of it.
-    fn not_accepted(&self, desired: &Desired, e: StoreError) {
-        let status = PodStatus {
-            phase: Some("Pending".into()),
-            reason: Some("StateNotSaved".into()),
-            message: Some(e.to_string()),
-            ..PodStatus::default()
-        };
-        self.note_saved(Some(e));
-        self.ctx.board.publish(PodView {
-            manifest: desired.manifest.clone(),
-            uid: desired.uid.clone(),
-            seen: desired.seen,
-            source: desired.source,
-            deleting: None,
-            status,
-        });
-    }
-
-    /// A pod of which nothing is known yet, or that is to go, shows so even while containerd cannot be asked;
-    /// of any other the last that was seen stands.
-    fn publish_unseen(&mut self, goal: Goal) {
-        let shown = self.ctx.board.subscribe().borrow().pods.get(&self.key).cloned();
-        let Some(current) = &mut self.current else { return };
-        match shown.filter(|view| view.uid == current.spec.uid) {
-            Some(view) if goal == Goal::Stop && view.deleting != current.deleting => {
-                let deleting = current.deleting;
-                self.ctx.board.publish(PodView { deleting, ..(*view).clone() });
-            }
-            Some(_) => {}
-            None => {
-                let record = PodRecord { spec: current.spec.clone(), status: current.status.clone() };
-                let shown = status::from_record(&record);
-                self.ctx.board.publish(PodView { deleting: current.deleting, ..shown });
-            }
-        }
-    }
-
-    fn publish(&mut self, goal: Goal, seen: &Seen, plan: &Plan) {
-        // What was said meanwhile counts: nobody should see a pod ready that is about to be stopped.
-        let (trouble, ordered) = self.mail.borrow().desired.as_ref().map_or((None, None), |d| {
-            let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
-            let ending = match (d.stopped, restart) {
-                (true, _) => Some(Ending::Stop),
-                (false, true) => Some(Ending::Restart),
-                (false, false) => None,
-            };
-            (d.trouble.clone(), ending)
-        });
-        let Some(current) = &mut self.current else { return };
-        let Some(spec) = &current.manifest.pod.spec else { return };
-        let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
-        let mut conditions = std::mem::take(&mut current.status.conditions);
-        let host_ip = self.ctx.host_ip.borrow().clone();
-        let facts = Facts {
-            spec,
-            record: &current.status,
-            instances: &seen.instances,
-            sandbox: seen.sandbox,
-            plan,
-            waiting: &waiting,
-            hashes: &current.manifest.hashes.containers,
-            pending_update: self.pending_update.as_ref(),
-            trouble: trouble.as_ref(),
-            stopped: current.spec.stopped && plan.quiet,
-            terminating: goal == Goal::Stop,
-            ending: ordered,
-            host_ip: host_ip.as_deref(),
-            qos_class: &qos_class(spec).to_string(),
-            now: Timestamp::now(),
-        };
-        let status = status(&facts, &mut conditions);
-        current.status.conditions = conditions;
-        self.ctx.board.publish(PodView {
-            manifest: current.manifest.clone(),
-            uid: current.spec.uid.clone(),
-            seen: current.spec.seen,
-            source: super::manager::source_name(&current.spec.source),
-            deleting: current.deleting,
-            status,
-        });
-        if !self.ctx.store.has_spec(&current.spec.uid) {
-            let text = "the pod's record was gone from the state directory and is written again";
-            self.ctx.board.event(EventType::Warning, "StateLost", Some(&self.key), text);
-            self.save_spec();
-        }
-        self.save_status();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Housekeeping: what crashes and reboots leave behind, looked for now and then. Each step only touches what
+//! Housekeeping: what crashes and reboots leave behind, looked for from time to time. Each step only touches what
 //! no pod owns.
 
 use std::collections::HashSet;

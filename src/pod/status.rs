@@ -183,7 +183,7 @@ fn states(
     }
 }
 
-/// What a container that does not run waits for; none when it has ended for now or for good.
+/// What a container that does not run waits for; none when it has ended, be it for good or not.
 fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<Waiting> {
     if let Some(until) = facts.plan.backing_off.get(&spec.name) {
         let delay =

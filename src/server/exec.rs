@@ -169,7 +169,7 @@ enum Fed {
 }
 
 /// Writes to the command's input. While that waits nothing is read from the client, so its going away
-/// would pass unseen; it is asked for now and then.
+/// would pass unseen; it is asked for from time to time.
 async fn feed(sink: &mut (impl AsyncWrite + Unpin), data: &[u8], client: &OwnedReadHalf) -> Fed {
     let write = async {
         sink.write_all(data).await?;

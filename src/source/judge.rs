@@ -13,7 +13,7 @@ const OUR_KINDS: [&str; 5] = ["Pod", "ConfigMap", "Secret", "List", "PodList"];
 /// The verdict on a file.
 #[derive(Debug, Default)]
 pub struct Judgement {
-    /// What the file stands for now: its accepted pods, and those it keeps.
+    /// What the file stands for at present: its accepted pods, and those it keeps.
     pub pods: Vec<Arc<PodManifest>>,
     /// One finding for each refused document.
     pub problems: Vec<SourceProblem>,

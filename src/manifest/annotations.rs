@@ -42,12 +42,8 @@ pub struct Annotation {
 }
 
 /// All annotations that podling knows, by name.
-pub static ANNOTATIONS: &[Annotation] = &[Annotation {
-    name: "shm-size",
-    per_container: false,
-    reach: Reach::Pod,
-    check: shm::check,
-}];
+pub static ANNOTATIONS: &[Annotation] =
+    &[Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check }];
 
 /// The annotation behind a name without prefix, and the container it names.
 fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {

@@ -64,6 +64,13 @@ impl ClientSource {
         })
     }
 
+    /// Whether the server `origin` answers at all.
+    pub async fn answers(&self, origin: &str) -> bool {
+        let options = TlsOptions { skip_verify: true, ..TlsOptions::default() };
+        let Ok(http) = self.http(&options) else { return false };
+        exchange(&http, Request::head(format!("{origin}/v2/")).body(Full::default())).await.is_ok()
+    }
+
     fn http(&self, options: &TlsOptions) -> Result<Arc<HttpClient>, Failure> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, http)| http.strong_count() > 0);
@@ -165,6 +172,16 @@ impl Client {
         Ok(BlobStream { body: answer.into_body(), skip, at })
     }
 
+    /// The registry itself, which is asked last.
+    pub fn origin(&self) -> &str {
+        self.endpoints.last().map_or("", |e| &e.origin)
+    }
+
+    /// Has the server `origin` asked after all others from now on.
+    pub fn avoid(&self, origin: &str) {
+        self.down.lock().unwrap_or_else(PoisonError::into_inner).insert(origin.to_owned());
+    }
+
     /// Asks one server after the other; the answer and who gave it.
     async fn ask(
         &self,
@@ -188,10 +205,7 @@ impl Client {
                 Ok(answer) => return Ok((answer, endpoint.origin.clone())),
                 Err(failure) => {
                     if failure.class == FailureClass::Network {
-                        self.down
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .insert(endpoint.origin.clone());
+                        self.avoid(&endpoint.origin);
                     }
                     attempts.push(Attempt { at: endpoint.origin.clone(), failure });
                 }

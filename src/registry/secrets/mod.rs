@@ -15,7 +15,7 @@ pub use plugin::{PluginError, Plugins};
 use matching::matches;
 
 /// Who to be at a registry. Its `Debug` shows no secret.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Credential {
     /// Name.
     pub username: String,
@@ -48,7 +48,7 @@ impl Credential {
 }
 
 /// Credentials by the images they are for, the most specific first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Keys {
     entries: Vec<(String, Credential)>,
 }

@@ -62,7 +62,9 @@ fn container_never_root(container: &Container) -> bool {
 
 fn add(image: &mut Wanted, container: &Container, ends: bool, applets: &BTreeSet<String>) {
     image.ports.extend(container.ports.iter().flatten().map(|p| p.container_port));
-    if let Some(program) = container.command.iter().flatten().next()
+    // Without a command, the first argument is the program where the image has no entry point of its own.
+    let words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    if let Some(program) = words.into_iter().next()
         && program.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
         && !program.is_empty()
         && !program.ends_with('/')

@@ -28,6 +28,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("docs/pods/security/hello-apparmor", "needs an AppArmor profile that is loaded"),
     ("docs/pods/user-namespaces-stateless.yaml", "needs a runtime that can make user namespaces"),
     ("docs/validation/invalidPod4.yaml", "its command is an empty string, which nothing can run"),
+    ("yaml-oddities/quantity-milli-memory.yaml", "a limit of one byte of memory starts nothing"),
     ("apps/k8s-examples/cpu-manager-exclusive-4.yaml", "asks for more cpu than small machines have"),
     ("apps/microshift/tuned-pod.yaml", "asks for more cpu than small machines have"),
     ("docs/k8s-1.5/limitrange-invalid-pod.yaml", "asks for more cpu than small machines have"),

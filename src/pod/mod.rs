@@ -19,4 +19,5 @@ pub mod plan;
 pub(crate) mod status;
 pub(crate) mod sync_loop;
 mod tell;
+mod update;
 mod worker;

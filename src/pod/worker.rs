@@ -13,9 +13,8 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::board::EventType;
 use super::context::Context;
-use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
+use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
@@ -96,6 +95,8 @@ pub struct Worker {
     backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
     pub(super) held: BTreeMap<String, Held>,
+    /// Verdicts of the probes of running containers, by container id.
+    pub(super) health: BTreeMap<String, Health>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
     /// Containers whose shim did not answer last time.
@@ -137,6 +138,7 @@ impl Worker {
             backlog: stored,
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
+            health: BTreeMap::new(),
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -239,6 +241,7 @@ impl Worker {
             instances: &seen.instances,
             stopping: &self.stopping,
             held: &held,
+            health: &self.health,
             now: clock::now(),
         })
     }
@@ -320,82 +323,6 @@ impl Worker {
         if self.current.as_ref().is_some_and(|c| c.recreating) { Goal::Stop } else { Goal::Run }
     }
 
-    /// Applies a changed manifest with the least harm: metadata at once, containers one by one, anything
-    /// else by making the pod anew. Nothing is touched before the new spec could start.
-    async fn update(&mut self, new: &Arc<PodManifest>) {
-        let Some(current) = &mut self.current else { return };
-        let (old, fresh) = (&current.manifest.hashes, &new.hashes);
-        if old.pod == fresh.pod && old.containers == fresh.containers {
-            if old.manifest != fresh.manifest {
-                tracing::info!(pod = %self.key, uid = %current.spec.uid, "metadata changed; no container restarts");
-            }
-            return self.accept(new);
-        }
-        let ran = current.status.sandbox.is_some();
-        if ran && let Err(why) = self.could_start(new).await {
-            let waiting = Waiting {
-                reason: why.reason.clone(),
-                message: format!("the new manifest waits and the old one keeps running: {}", why.message),
-            };
-            if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-                self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
-            }
-            self.held
-                .insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
-            self.pending_update = Some(waiting);
-            return;
-        }
-        self.held.clear();
-        let Some(current) = &mut self.current else { return };
-        let same_pod = current.manifest.hashes.pod == new.hashes.pod;
-        if same_pod && ran {
-            let text =
-                format!("containers changed: {}", changed_containers(&current.manifest, new).join(", "));
-            tracing::info!(pod = %self.key, uid = %current.spec.uid, "{text}");
-            self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
-            return self.accept(new);
-        }
-        if ran {
-            current.recreating = true;
-            self.ctx.board.event(
-                EventType::Normal,
-                "Updated",
-                Some(&self.key),
-                "spec changed: the pod is made anew",
-            );
-            return;
-        }
-        self.forget_runs();
-        self.accept(new);
-    }
-
-    pub(super) fn accept(&mut self, new: &Arc<PodManifest>) {
-        let Some(current) = &mut self.current else { return };
-        current.manifest = new.clone();
-        current.spec.manifest = new.clone();
-        self.save_spec();
-    }
-
-    /// Whether the new spec has all it needs: images, host ports.
-    async fn could_start(&self, new: &PodManifest) -> Result<(), Waiting> {
-        let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
-        self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
-        self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
-    }
-
-    /// The runs of the old spec do not count for the new one; log numbers go on.
-    pub(super) fn forget_runs(&mut self) {
-        let Some(current) = &mut self.current else { return };
-        for history in current.status.containers.values_mut() {
-            history.restarts = 0;
-            history.backoff = None;
-            history.completed = false;
-            history.container_id = None;
-            history.started = None;
-            history.started_at = None;
-        }
-    }
-
     fn sandbox_gone(&self) -> bool {
         self.current.as_ref().is_none_or(|c| c.status.sandbox.is_none())
     }
@@ -464,20 +391,7 @@ impl Worker {
     }
 }
 
-/// Key under which a held update stands among the held starts.
-pub(super) const UPDATE: &str = "(update)";
-/// How often a held update is tried.
-const UPDATE_RETRY: Duration = Duration::from_secs(2);
-
 enum AfterStop {
     Idle,
     Again,
-}
-
-fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
-    let (old, new) = (&old.hashes.containers, &new.hashes.containers);
-    let mut names: Vec<_> =
-        new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
-    names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
-    names
 }

@@ -29,7 +29,8 @@ impl Image {
         self
     }
 
-    /// Adds an executable file; `path` without a leading slash.
+    /// Adds an executable file; `path` without a leading slash. (Not every test binary needs it.)
+    #[allow(dead_code)]
     pub fn program(mut self, path: &str, script: &str) -> Self {
         self.files.push((path.to_owned(), script.to_owned(), 0o755));
         self

@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod image;
 pub mod manifest;
 pub mod network;
+pub mod objects;
 pub mod pod;
 pub mod runtime;
 pub mod server;

@@ -13,7 +13,7 @@ fn pod(spec: &str) -> String {
 }
 
 fn read_with(text: &str, strict: bool) -> Vec<Document> {
-    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), name_suffix: None })
+    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), ..ReadOptions::default() })
 }
 
 fn one(text: &str) -> Document {

@@ -272,10 +272,10 @@ fn items_of_lists_are_documents_of_their_own() {
 
 #[test]
 fn config_maps_and_secrets_are_decoded() {
-    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: n}\nimmutable: true\n\
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop}\nimmutable: true\n\
         data: {a: b, e: }\nbinaryData: {x: /wA=}\n";
     let object = one(map).object.expect("a ConfigMap");
-    assert_eq!(object.key, ObjectKey::new(ObjectKind::ConfigMap, "n", "c"));
+    assert_eq!(object.key, ObjectKey::new(ObjectKind::ConfigMap, "shop", "c"));
     let data = [("a", &b"b"[..]), ("e", b""), ("x", &[255, 0])].map(|(k, v)| (k.to_owned(), v.to_vec()));
     assert_eq!(object.data, data.into());
     assert!(object.immutable);

@@ -8,6 +8,7 @@ pub mod containerd;
 pub mod downward;
 mod labels;
 pub mod logs;
+mod mounts;
 mod node;
 mod observe;
 mod sandbox;

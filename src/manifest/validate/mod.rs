@@ -20,6 +20,7 @@ mod words;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::annotations;
 use super::objects::Code;
 use super::positions::{Findings, Path};
 pub use data::{data_key, data_object, secret_data};
@@ -85,4 +86,5 @@ fn metadata(pod: &Pod, findings: &mut Findings<'_>) {
             );
         }
     }
+    annotations::check(pod, findings);
 }

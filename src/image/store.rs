@@ -54,18 +54,22 @@ pub enum ImageError {
     #[error(transparent)]
     Name(#[from] InvalidImageName),
     /// It could not be pulled.
-    #[error("cannot pull image \"{name}\": {error}")]
+    #[error("cannot pull image \"{name}\": {error}{}", way_out(.error, .namespace))]
     Pull {
         /// Full name.
         name: String,
+        /// The namespace that was searched before.
+        namespace: String,
         /// Why.
         error: Arc<PullError>,
     },
     /// It could not be pulled, and that is tried again only after a while.
-    #[error("back-off {}s pulling image \"{name}\": {error}", .delay.as_secs())]
+    #[error("back-off {}s pulling image \"{name}\": {error}{}", .delay.as_secs(), way_out(.error, .namespace))]
     BackOff {
         /// Full name.
         name: String,
+        /// The namespace that was searched before.
+        namespace: String,
         /// The wait.
         delay: Duration,
         /// Why.
@@ -143,6 +147,18 @@ impl ImageError {
             },
             Self::Runtime { source, .. } => source.class(),
         }
+    }
+}
+
+/// What to do where there is no registry.
+fn way_out(error: &PullError, namespace: &str) -> String {
+    if error.is_unreachable() {
+        format!(
+            "; it is not in containerd namespace \"{namespace}\" either: without a registry, import it with \
+             `podling image import FILE`"
+        )
+    } else {
+        String::new()
     }
 }
 
@@ -336,12 +352,17 @@ mod tests {
     #[test]
     fn a_failed_pull_and_the_wait_after_it_have_their_own_reasons() {
         let error = || Arc::new(PullError::Damaged("x".into()));
-        let pull = ImageError::Pull { name: "n".into(), error: error() };
+        let pull = ImageError::Pull { name: "n".into(), namespace: "x".into(), error: error() };
         assert_eq!(
             (pull.reason(), pull.to_string().as_str()),
             ("ErrImagePull", "cannot pull image \"n\": it is damaged: x")
         );
-        let wait = ImageError::BackOff { name: "n".into(), delay: Duration::from_secs(20), error: error() };
+        let wait = ImageError::BackOff {
+            name: "n".into(),
+            namespace: "x".into(),
+            delay: Duration::from_secs(20),
+            error: error(),
+        };
         assert_eq!(wait.reason(), "ImagePullBackOff");
         assert_eq!(wait.to_string(), "back-off 20s pulling image \"n\": it is damaged: x");
     }

@@ -9,9 +9,9 @@ use super::board::EventType;
 use super::plan::{Action, Plan, State, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
+use crate::runtime::{Kind, StartError, StartOrder, Started, StopStep, TaskState, entry_hash, new_id};
 use crate::store::SandboxRecord;
-use crate::system::clock;
+use crate::system::clock::{self, Moment};
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
 /// port) is often put right by a person who is looking.
@@ -20,6 +20,8 @@ const HOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(
 const GIVE_UP: Duration = Duration::from_secs(5);
 /// A missing image is looked for at this pace: it costs one call.
 const HOLD_IMAGE: Duration = Duration::from_secs(2);
+/// A pull under way is looked at again after this, should its end be missed.
+const PULL_LOOK: Duration = Duration::from_secs(30);
 
 impl Worker {
     /// Carries a plan out; true when something changed that makes another look worthwhile.
@@ -135,6 +137,7 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         let history = current.status.containers.get(name);
         let attempt = history.map_or(0, |h| if h.image.is_empty() { h.attempt } else { h.attempt + 1 });
+        let asked = self.asked.get(name).copied().unwrap_or_else(clock::now);
         let order = StartOrder {
             manifest: &manifest,
             uid: &uid,
@@ -143,6 +146,7 @@ impl Worker {
             kind,
             attempt,
             restarts,
+            asked,
             pause_pid: pause_pid(seen),
         };
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
@@ -159,10 +163,12 @@ impl Worker {
         let created = match created {
             Ok(created) => created,
             Err(e) => {
-                self.hold_error(name, &e);
+                self.hold_start(name, asked, &e);
                 return false;
             }
         };
+        self.asked.remove(name);
+        self.tell_pulled(&created);
         self.ctx.routes.add(&created.id, &self.key);
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
@@ -175,6 +181,7 @@ impl Worker {
                 history.hash = hash;
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
+                history.stale = created.stale.clone();
                 history.started = None;
                 history.started_at = None;
                 if restarts == 0 {
@@ -199,9 +206,9 @@ impl Worker {
             return true;
         }
         self.started(name, kind, &created.id, created.pid, &created.image);
-        if created.stale {
+        if let Some(why) = created.stale {
             let text = format!(
-                "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
+                "container {name}: imagePullPolicy is Always and no registry could be asked, so it runs the copy of {} that is here: {why}",
                 created.image
             );
             if restarts == 0 {
@@ -291,10 +298,47 @@ impl Worker {
         }
     }
 
+    /// Waits for an image that is on its way, or holds the start.
+    fn hold_start(&mut self, name: &str, asked: Moment, e: &StartError) {
+        if !e.pulling && e.until.is_none() {
+            self.asked.remove(name);
+            return self.hold_error(name, e);
+        }
+        let first = self.asked.insert(name.to_owned(), asked).is_none();
+        let why = Waiting { reason: e.reason.into(), message: e.message.clone() };
+        if e.pulling {
+            if first {
+                self.ctx.board.event(EventType::Normal, "Pulling", Some(&self.key), &e.message);
+            }
+            let until = clock::now() + PULL_LOOK;
+            self.held.insert(name.to_owned(), Held { until, delay: PULL_LOOK, why });
+            return;
+        }
+        // The failure itself is shown for a moment, then the wait for the next try.
+        let backing_off = e.reason == "ImagePullBackOff";
+        self.hold(name, why, HOLD.0);
+        if let (Some(held), Some(until), true) = (self.held.get_mut(name), e.until, backing_off) {
+            held.until = until.max(clock::now() + HOLD.0);
+        }
+        // The next try begins with a new question.
+        self.asked.insert(name.to_owned(), clock::now());
+    }
+
+    fn tell_pulled(&self, created: &Started) {
+        let Some(pulled) = &created.pulled else { return };
+        let text = format!(
+            "pulled image {} in {:.1}s ({:.1} MB)",
+            created.image,
+            pulled.took.as_secs_f64(),
+            pulled.size as f64 / 1e6
+        );
+        self.ctx.board.event(EventType::Normal, "Pulled", Some(&self.key), text);
+    }
+
     fn hold_error(&mut self, name: &str, e: &StartError) {
         let first = match (e.unavailable, e.reason) {
             (true, _) => HOLD.0,
-            (_, "ErrImagePull" | "ErrImageNeverPull") => HOLD_IMAGE,
+            (_, "ErrImageNeverPull") => HOLD_IMAGE,
             _ => HOLD.0,
         };
         self.hold(name, Waiting { reason: e.reason.into(), message: e.message.clone() }, first);

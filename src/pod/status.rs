@@ -19,6 +19,8 @@ use crate::runtime::spec::qos::qos_class;
 use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
 use crate::system::clock;
 
+/// The pod condition that says that an image could not be checked for a newer one.
+pub const STALE: &str = "StaleImage";
 /// Reason of a pod of which a shim does not answer.
 pub const UNRESPONSIVE: &str = "ShimUnresponsive";
 
@@ -318,8 +320,22 @@ fn pod_conditions(
     ];
     let not_applied = not_applied(facts);
     list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
+    if let Some(why) = stale(facts) {
+        list.push((STALE, true, Some(("RegistryUnavailable".into(), why))));
+    }
     since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
     list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
+}
+
+/// Which containers run an image that `imagePullPolicy: Always` wants checked and that could not be.
+fn stale(facts: &Facts<'_>) -> Option<String> {
+    let of = |c: &Container| {
+        let history = facts.record.containers.get(&c.name)?;
+        let why = history.stale.as_ref().filter(|_| history.exit().is_none())?;
+        Some(format!("container {}: {why}", c.name))
+    };
+    let all: Vec<_> = facts.spec.containers.iter().filter_map(of).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Why what runs is not what the manifest says: the file, or a container of an earlier version of it.

@@ -7,10 +7,12 @@ use super::board::EventType;
 use super::status::Waiting;
 use super::worker::{Held, Worker};
 use crate::manifest::PodManifest;
-use crate::system::clock;
+use crate::system::clock::{self, Moment};
 
 /// Key under which a held update stands among the held starts.
 const UPDATE: &str = "(update)";
+/// Reason of an update that waits for its images to be pulled.
+const PULLING: &str = "Pulling";
 /// How often a held update is tried.
 const UPDATE_RETRY: Duration = Duration::from_secs(2);
 
@@ -27,13 +29,21 @@ impl Worker {
             return self.accept(new);
         }
         let ran = current.status.sandbox.is_some();
-        if ran && let Err(why) = self.could_start(new).await {
+        // Of each new manifest the registries are asked anew.
+        let question = format!("{UPDATE}{}", fresh.manifest);
+        self.asked.retain(|name, _| !name.starts_with(UPDATE) || *name == question);
+        let asked = *self.asked.entry(question).or_insert_with(clock::now);
+        if ran && let Err(why) = self.could_start(new, asked).await {
             let waiting = Waiting {
                 reason: why.reason.clone(),
                 message: format!("the new manifest waits and the old one keeps running: {}", why.message),
             };
             if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-                self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+                let weight = match why.reason == PULLING {
+                    true => EventType::Normal,
+                    false => EventType::Warning,
+                };
+                self.ctx.board.event(weight, &why.reason, Some(&self.key), &waiting.message);
             }
             self.held
                 .insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
@@ -41,6 +51,7 @@ impl Worker {
             return;
         }
         self.held.clear();
+        self.asked.clear();
         let Some(current) = &mut self.current else { return };
         let same_pod = current.manifest.hashes.pod == new.hashes.pod;
         if same_pod && ran {
@@ -72,10 +83,14 @@ impl Worker {
     }
 
     /// Whether the new spec has all it needs: images, host ports.
-    async fn could_start(&self, new: &PodManifest) -> Result<(), Waiting> {
+    async fn could_start(&self, new: &PodManifest, asked: Moment) -> Result<(), Waiting> {
         let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
         self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
-        self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
+        self.ctx
+            .runtime
+            .check_images(new, asked)
+            .await
+            .map_err(|e| wait(if e.pulling { PULLING } else { e.reason }, e.message))
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.

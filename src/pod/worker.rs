@@ -99,6 +99,10 @@ pub struct Worker {
     pub(super) health: BTreeMap<String, Health>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Starts that wait for an image: since when.
+    pub(super) asked: BTreeMap<String, Moment>,
+    /// Rises when a pull has ended.
+    pulls: watch::Receiver<u64>,
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
@@ -130,9 +134,12 @@ impl Worker {
         mail: watch::Receiver<Mail>,
         stored: Vec<(PodSpecRecord, StatusRecord)>,
     ) -> Self {
+        let pulls = ctx.runtime.images().changed();
         Self {
             key,
             ctx,
+            asked: BTreeMap::new(),
+            pulls,
             mail,
             current: None,
             backlog: stored,
@@ -156,6 +163,8 @@ impl Worker {
                 // Tried now, but remembered: what fails for the same reason again was said already.
                 self.held.values_mut().for_each(|h| h.until = clock::now());
             }
+            // From here on the news is of something that this look may not have seen.
+            self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
             match Box::pin(self.reconcile().instrument(span)).await {
@@ -165,12 +174,22 @@ impl Worker {
                     tokio::select! {
                         changed = self.mail.changed() => if changed.is_err() { return },
                         () = tokio::time::sleep(wait) => {}
+                        _ = self.pulls.changed(), if !self.asked.is_empty() => self.expire_pulls(),
                     }
                 }
             }
         }
         // The loop starts a new worker if the pod is wanted again by now.
         let _ = self.ctx.done.send(self.key);
+    }
+
+    /// Has the starts that wait for images tried now.
+    fn expire_pulls(&mut self) {
+        for name in self.asked.keys() {
+            if let Some(held) = self.held.get_mut(name) {
+                held.until = clock::now();
+            }
+        }
     }
 
     /// Puts pod and uid on each line that is logged on the way. Of the highest level, so that the fields are

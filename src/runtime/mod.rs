@@ -6,6 +6,7 @@
 
 pub mod containerd;
 pub mod downward;
+mod images;
 mod labels;
 pub mod logs;
 mod mounts;
@@ -29,6 +30,7 @@ pub use self::start::{StartError, StartOrder, Started, entry_hash};
 pub use self::stop::StopStep;
 use tokio::sync::watch;
 
+use crate::image::pull::Puller;
 use crate::network::Network;
 use crate::objects::Objects;
 use crate::runtime::containerd::{Containerd, OciRuntime};
@@ -47,6 +49,7 @@ pub struct Runtime {
 
 struct Inner {
     ctd: Containerd,
+    puller: Puller,
     oci: OciRuntime,
     cgroups: CgroupManager,
     network: Network,

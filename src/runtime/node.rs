@@ -116,6 +116,7 @@ impl Runtime {
             system: paths.is_system(),
         });
         let inner = Inner {
+            puller: super::images::puller(&ctd, settings),
             oci: probe::probe(settings.runtime.as_deref(), &paths).await,
             cgroups: CgroupManager::detect(&settings.cgroup_root)?,
             network,

@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod file;
+mod images;
 mod log;
 mod paths;
 mod tree;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 pub use error::{Finding, SettingsError};
+pub use images::ImageSettings;
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
 pub use units::parse_duration;
@@ -123,6 +125,8 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// Pulling, credentials, collecting.
+    pub images: ImageSettings,
     /// The flags behind all this, so that a reload gives them the last word again.
     pub flags: Flags,
 }
@@ -157,6 +161,7 @@ impl Settings {
             cluster_dns: Vec::new(),
             cluster_domain: None,
             runtime: None,
+            images: ImageSettings::defaults(&paths),
             flags: Flags::under(paths.root.clone()),
             paths,
         }
@@ -199,6 +204,7 @@ impl Settings {
             ("resolvConf", self.resolv_conf == fresh.resolv_conf),
             ("clusterDNS", self.cluster_dns == fresh.cluster_dns),
             ("clusterDomain", self.cluster_domain == fresh.cluster_domain),
+            ("settings of images", self.images == fresh.images),
         ];
         pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -233,6 +239,7 @@ impl Settings {
         set(&mut self.cluster_dns, file.cluster_dns);
         self.cluster_domain = file.cluster_domain;
         self.runtime = file.runtime;
+        self.images.apply(file.images);
     }
 
     fn apply_flags(&mut self, flags: &Flags) -> Result<(), SettingsError> {

@@ -15,5 +15,6 @@ mod isolation;
 mod logs;
 mod network;
 mod pods;
+mod pull;
 mod restarts;
 mod words;

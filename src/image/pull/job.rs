@@ -299,9 +299,7 @@ impl Job<'_> {
         let here = vec![false; manifest.layers.len()];
         let mut fetching = Fetching { fetches, here, progress: &self.progress };
         let config = &manifest.config.digest;
-        unpack_from(&self.ctd, manifest, config, diff_ids, from, &mut fetching)
-        .await
-        .map_err(damaged)?;
+        unpack_from(&self.ctd, manifest, config, diff_ids, from, &mut fetching).await.map_err(damaged)?;
         self.progress.unpacked(manifest.layers.len());
         Ok(())
     }

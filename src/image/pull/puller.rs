@@ -19,7 +19,7 @@ use crate::runtime::containerd::{Containerd, RuntimeError};
 use crate::system::clock::{self, Moment};
 
 /// How long an answer of a registry is good for: starts that asked this much later share it.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_millis(100);
 /// How often a registry that could not be reached is looked for.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a finished pull is remembered.
@@ -89,7 +89,7 @@ impl From<ImageError> for NotReady {
 }
 
 enum State {
-    Running { began: Moment, progress: Arc<Progress> },
+    Running { progress: Arc<Progress> },
     Done { began: Moment, ended: Moment, pulled: Pulled },
     Failed(Failed),
 }
@@ -149,10 +149,15 @@ impl Puller {
         self.inner.changed.subscribe()
     }
 
+    /// Images came by another way: whoever waits for one looks again.
+    pub fn arrived(&self) {
+        self.tell();
+    }
+
     /// Pulls under way, by image name.
     pub fn under_way(&self) -> Vec<(String, Reading)> {
         let reading = |(key, state): (&Key, &State)| match state {
-            State::Running { progress, .. } => Some((key.0.clone(), progress.read())),
+            State::Running { progress } => Some((key.0.clone(), progress.read())),
             _ => None,
         };
         self.pulls().iter().filter_map(reading).collect()
@@ -204,7 +209,7 @@ impl Puller {
             match self.poll(&reference, &want, present.clone()) {
                 Poll::Running(reading) => tell(reading),
                 Poll::Done(pulled) => return Ok(pulled),
-                Poll::Failed(f) => return Err(ImageError::Pull { name: reference.name(), error: f.error }),
+                Poll::Failed(failed) => return Err(self.pull_error(&reference, failed.error)),
             }
             // Its end or the time to tell, whichever comes first.
             let _ = tokio::time::timeout(TELL, changed.changed()).await;
@@ -253,12 +258,21 @@ impl Puller {
     }
 
     fn failed(&self, reference: &ImageRef, failed: Failed) -> NotReady {
-        let (name, error) = (reference.name(), failed.error);
+        let until = Some(failed.until);
         let error = match failed.said {
-            false => ImageError::Pull { name, error },
-            true => ImageError::BackOff { name, delay: failed.delay, error },
+            false => self.pull_error(reference, failed.error),
+            true => ImageError::BackOff {
+                name: reference.name(),
+                namespace: self.ctd().namespace().to_owned(),
+                delay: failed.delay,
+                error: failed.error,
+            },
         };
-        NotReady::Failed { error, until: Some(failed.until) }
+        NotReady::Failed { error, until }
+    }
+
+    fn pull_error(&self, reference: &ImageRef, error: Arc<PullError>) -> ImageError {
+        ImageError::Pull { name: reference.name(), namespace: self.ctd().namespace().to_owned(), error }
     }
 
     /// How the pull for `want` stands; begins one when none that counts is under way or behind us.
@@ -267,7 +281,7 @@ impl Puller {
         let mut pulls = self.pulls();
         pulls.retain(|_, s| !matches!(s, State::Done { ended, .. } if *ended + REMEMBER < now));
         let delay = match pulls.get_mut(&key) {
-            Some(State::Running { progress, .. }) => return Poll::Running(progress.read()),
+            Some(State::Running { progress }) => return Poll::Running(progress.read()),
             Some(State::Done { began, pulled, .. })
                 if want.policy != PullPolicy::Always || *began + FRESH >= want.asked =>
             {
@@ -289,7 +303,7 @@ impl Puller {
         };
         let progress = Arc::<Progress>::default();
         let reading = progress.read();
-        pulls.insert(key.clone(), State::Running { began: now, progress: progress.clone() });
+        pulls.insert(key.clone(), State::Running { progress: progress.clone() });
         drop(pulls);
         let job = Begun { key, reference: reference.clone(), began: now, progress, delay, by };
         let keys = Keyring {

@@ -5,6 +5,7 @@
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
 pub mod containerd;
+mod exec;
 mod labels;
 pub mod logs;
 mod node;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+pub use self::exec::{ExecError, ExecPurpose, ExecResult};
 pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};

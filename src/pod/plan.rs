@@ -14,6 +14,10 @@ use crate::runtime::{Kind, PAUSE, StopStep};
 use crate::store::{ContainerHistory, StatusRecord};
 use crate::system::clock::Moment;
 
+mod health;
+
+pub use health::{FatalProbe, Health, ProbeFailed, is_ready, is_started};
+
 /// Least time between a stop signal and SIGKILL, whatever the grace (the kubelet's floor).
 const STOP_FLOOR: Duration = Duration::from_secs(2);
 /// Time a SIGKILL gets before stronger means are used.
@@ -103,6 +107,8 @@ pub struct View<'a> {
     pub stopping: &'a BTreeMap<String, Stopping>,
     /// Starts that failed: name to when to try again.
     pub held: &'a BTreeMap<String, Moment>,
+    /// Verdicts of the probes, by container id; no entry: no probes.
+    pub health: &'a BTreeMap<String, Health>,
     /// Now.
     pub now: Moment,
 }
@@ -295,6 +301,8 @@ fn run_regular(view: &View<'_>, plan: &mut Plan, container: &Container) {
     if let Some(instance) = live(view, Kind::Regular, &container.name) {
         if hash.is_some_and(|h| *h != instance.hash) {
             stop(view, plan, instance, "ContainerChanged");
+        } else if let Some(failed) = view.health.get(&instance.id).and_then(|h| h.failed.as_ref()) {
+            stop_within(view, plan, instance, failed.probe.why(), failed.grace);
         }
         return;
     }
@@ -339,9 +347,21 @@ fn hold_or(view: &View<'_>, plan: &mut Plan, name: &str, act: impl FnOnce(&mut P
     }
 }
 
-/// Takes the next step in stopping a container, when it is due.
+/// Takes the next step in stopping a container, when it is due, with the pod's grace.
 fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, why: &'static str) {
-    let grace = Duration::from_secs(view.spec.termination_grace_period_seconds.unwrap_or(30).max(1) as u64);
+    stop_within(view, plan, instance, why, None);
+}
+
+/// The same with a grace of its own.
+fn stop_within(
+    view: &View<'_>,
+    plan: &mut Plan,
+    instance: &Instance,
+    why: &'static str,
+    grace: Option<Duration>,
+) {
+    let of_pod = view.spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs();
+    let grace = grace.unwrap_or(Duration::from_secs(of_pod));
     let (step, patience) = match view.stopping.get(&instance.id) {
         // Nothing in the pause container wants a grace.
         None if instance.kind == Kind::Pause => (StopStep::Kill, KILL_PATIENCE),

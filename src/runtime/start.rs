@@ -14,7 +14,7 @@ use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume;
+use crate::volume::{self, VolumeInput};
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
@@ -95,8 +95,7 @@ impl Runtime {
         let container = container(order)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
-        let pod_dir = self.inner.paths.pod(order.uid);
-        let volumes = volume::prepare(&order.manifest.pod, order.uid, &pod_dir)
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
@@ -144,6 +143,11 @@ impl Runtime {
         };
         self.link_log(order, &new.id);
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
+    }
+
+    /// What the pod's volumes are made from.
+    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
+        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
     }
 
     /// Runs what was created.

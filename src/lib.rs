@@ -11,6 +11,7 @@ pub mod image;
 pub mod manifest;
 pub mod network;
 pub mod pod;
+pub mod probe;
 pub mod runtime;
 pub mod server;
 pub mod settings;

@@ -8,6 +8,8 @@
 //! kinds, `decode` and `strict` check types and names by the table in `fields`, `defaults` fills in,
 //! `validate` applies the API's rules, `support` says what podling does not honour.
 
+pub mod annotations;
+mod data;
 mod decode;
 mod defaults;
 mod dialect;
@@ -26,6 +28,7 @@ mod support_doc;
 mod tests;
 mod validate;
 
+pub use data::{DataObject, ObjectKey, ObjectKind};
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;
@@ -52,6 +55,7 @@ pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
             text: error.text,
         }],
         pod: None,
+        object: None,
     }));
     documents
 }

@@ -1,13 +1,13 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
-use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
+use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
@@ -395,25 +395,6 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
     found.ok_or_else(|| {
         StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name))
     })
-}
-
-fn mount_sources(
-    container: &Container,
-    volumes: &BTreeMap<String, volume::PreparedVolume>,
-) -> Result<Vec<VolumeMountSource>, StartError> {
-    let mut sources = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        let volume = volumes
-            .get(&mount.name)
-            .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
-        sources.push(VolumeMountSource {
-            mount_path: mount.mount_path.clone(),
-            read_only: mount.read_only == Some(true),
-            propagation: Propagation::default(),
-            host_path: volume.host_path.clone(),
-        });
-    }
-    Ok(sources)
 }
 
 /// Hash of the entry a container is made from. Init containers and the pause container have none of their

@@ -23,13 +23,18 @@ use super::objects::Hashes;
 /// The hashes of a Pod document.
 pub fn hashes(root: &Node) -> Hashes {
     let spec = root.get("spec");
-    let containers = spec.and_then(|spec| spec.get("containers")).map(Node::items).unwrap_or_default();
-    let named =
-        containers.iter().filter_map(|node| Some((node.get("name")?.text()?.to_owned(), digest(node, &[]))));
+    let entries = |list: &str| {
+        let containers = spec.and_then(|spec| spec.get(list)).map(Node::items).unwrap_or_default();
+        let named = containers
+            .iter()
+            .filter_map(|node| Some((node.get("name")?.text()?.to_owned(), digest(node, &[]))));
+        named.collect()
+    };
     Hashes {
         manifest: digest(root, &[]),
         pod: spec.map(|spec| digest(spec, &["containers"])).unwrap_or_default(),
-        containers: named.collect(),
+        containers: entries("containers"),
+        init_containers: entries("initContainers"),
     }
 }
 

@@ -26,6 +26,7 @@ mod support_doc;
 mod tests;
 mod validate;
 
+pub use defaults::with_defaults;
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;

@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod daemon;
+pub mod http;
 pub mod image;
 pub mod manifest;
 pub mod network;

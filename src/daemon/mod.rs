@@ -65,6 +65,7 @@ enum DaemonError {
 /// Runs until TERM or INT. Exit code 1 when it cannot start.
 pub fn run(settings: Settings) -> ExitCode {
     raw::use_one_malloc_arena();
+    raw::resolve_without_plugins();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS)

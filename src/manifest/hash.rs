@@ -10,13 +10,15 @@
 //!   restarts nothing;
 //! - unknown fields left in, so that a podling which knows them restarts nothing either.
 //!
-//! A hash is the SHA-256 of that form in lower-case hex.
+//! A hash is the SHA-256 of that form in lower-case hex. Where annotations under `podling.dev/` shape the pod or a
+//! container, it is the SHA-256 of that hash and their lines `"key":value`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
+use super::annotations;
 use super::node::{Kind, Node};
 use super::objects::Hashes;
 
@@ -25,17 +27,29 @@ pub fn hashes(root: &Node) -> Hashes {
     let spec = root.get("spec");
     let entries = |list: &str| {
         let containers = spec.and_then(|spec| spec.get(list)).map(Node::items).unwrap_or_default();
-        let named = containers
-            .iter()
-            .filter_map(|node| Some((node.get("name")?.text()?.to_owned(), digest(node, &[]))));
+        let named = containers.iter().filter_map(|node| {
+            let name = node.get("name")?.text()?;
+            Some((name.to_owned(), with_annotations(digest(node, &[]), root, Some(name))))
+        });
         named.collect()
     };
     Hashes {
         manifest: digest(root, &[]),
-        pod: spec.map(|spec| digest(spec, &["containers"])).unwrap_or_default(),
+        pod: spec.map(|spec| with_annotations(digest(spec, &["containers"]), root, None)).unwrap_or_default(),
         containers: entries("containers"),
         init_containers: entries("initContainers"),
     }
+}
+
+/// A digest that also covers the annotations that shape the pod or the container; without any it stays itself.
+fn with_annotations(digest: String, root: &Node, container: Option<&str>) -> String {
+    let reaching = annotations::reaching(root, container);
+    if reaching.is_empty() {
+        return digest;
+    }
+    let lines = reaching.iter().map(|(key, value)| format!("{}:{}", quoted(key), item(value)));
+    let form = std::iter::once(digest).chain(lines).collect::<Vec<_>>().join("\n");
+    hex::encode(Sha256::digest(form.as_bytes()))
 }
 
 fn digest(node: &Node, without: &[&str]) -> String {

@@ -8,6 +8,7 @@
 //! kinds, `decode` and `strict` check types and names by the table in `fields`, `defaults` fills in,
 //! `validate` applies the API's rules, `support` says what podling does not honour.
 
+pub mod annotations;
 mod decode;
 mod defaults;
 mod dialect;

@@ -12,10 +12,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::Value;
 
 use super::differences::{Difference, differences};
+use crate::manifest::annotations::{Reach, reach};
 use crate::manifest::{PodManifest, with_defaults};
 use crate::network::host_ports;
 use crate::runtime::spec::qos::qos_class;
@@ -82,6 +83,8 @@ pub enum Effect {
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     fields: Vec<(Difference, Effect)>,
+    /// What fields with several effects have besides.
+    more: Vec<Effect>,
 }
 
 impl Changes {
@@ -90,16 +93,17 @@ impl Changes {
         let (old, new) = (with_defaults(&old.pod), with_defaults(&new.pod));
         let mut changes = Self::default();
         for field in ["labels", "annotations"] {
-            let of = |pod: &k8s_openapi::api::core::v1::Pod| match field {
+            let of = |pod: &Pod| match field {
                 "labels" => serde_json::to_value(&pod.metadata.labels).unwrap_or_default(),
                 _ => serde_json::to_value(&pod.metadata.annotations).unwrap_or_default(),
             };
             changes.add(&format!("metadata.{field}"), &of(&old), &of(&new), Effect::Nothing);
         }
+        changes.annotations(&new);
         let empty = PodSpec::default();
         let (before, after) = (old.spec.as_ref().unwrap_or(&empty), new.spec.as_ref().unwrap_or(&empty));
         changes.spec(before, after);
-        let ports = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let ports = |pod: &Pod| {
             let on_host = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
             let ports: BTreeSet<String> = host_ports(pod).iter().map(|p| format!("{p:?}")).collect();
             if on_host { BTreeSet::new() } else { ports }
@@ -116,6 +120,26 @@ impl Changes {
             changes.fields.push((Difference { path: "status.qosClass".into(), text }, Effect::Recreate));
         }
         changes
+    }
+
+    /// Annotations that podling acts on.
+    fn annotations(&mut self, pod: &Pod) {
+        let spec = pod.spec.iter();
+        let all: Vec<&str> = spec
+            .flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers))
+            .map(|c| c.name.as_str())
+            .collect();
+        for (difference, effect) in &mut self.fields {
+            let key = difference.path.strip_prefix("metadata.annotations[").and_then(|k| k.strip_suffix(']'));
+            match key.and_then(reach) {
+                Some((Reach::Pod, _)) => *effect = Effect::Recreate,
+                Some((Reach::Containers, container)) => {
+                    let named = all.iter().filter(|name| container.is_none_or(|c| c == **name));
+                    self.more.extend(named.map(|name| Effect::Restart((*name).to_owned())));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn add(&mut self, path: &str, old: &Value, new: &Value, effect: Effect) {
@@ -195,6 +219,10 @@ impl Changes {
         }
     }
 
+    fn effects(&self) -> impl Iterator<Item = &Effect> {
+        self.fields.iter().map(|(_, effect)| effect).chain(&self.more)
+    }
+
     /// Nothing is different.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
@@ -202,27 +230,28 @@ impl Changes {
 
     /// Nothing that runs is touched, not even its limits.
     pub fn is_harmless(&self) -> bool {
-        self.fields.iter().all(|(_, e)| *e == Effect::Nothing)
+        self.effects().all(|e| *e == Effect::Nothing)
     }
 
     /// No process starts or ends.
     pub fn keeps_processes(&self) -> bool {
-        self.fields.iter().all(|(_, e)| matches!(e, Effect::Nothing | Effect::Resize))
+        self.effects().all(|e| matches!(e, Effect::Nothing | Effect::Resize))
     }
 
-    /// Only limits change, and something that needs nothing.
+    /// Only limits change, besides that needs nothing.
+    #[cfg(test)]
     pub fn is_resize(&self) -> bool {
         self.keeps_processes() && !self.is_harmless()
     }
 
     /// The pod has to be made anew.
     pub fn recreates(&self) -> bool {
-        self.fields.iter().any(|(_, e)| *e == Effect::Recreate)
+        self.effects().any(|e| *e == Effect::Recreate)
     }
 
     /// Whether the container has to be stopped and started.
     pub fn restarts(&self, container: &str) -> bool {
-        self.fields.iter().any(|(_, e)| matches!(e, Effect::Restart(name) if name == container))
+        self.effects().any(|e| matches!(e, Effect::Restart(name) if name == container))
     }
 
     /// What is done, and for which fields: one line for log and event.
@@ -239,8 +268,7 @@ impl Changes {
             return "the pod is made anew".into();
         }
         let named = |of: fn(&Effect) -> Option<&String>| {
-            let names: BTreeSet<&str> =
-                self.fields.iter().filter_map(|(_, e)| of(e)).map(String::as_str).collect();
+            let names: BTreeSet<&str> = self.effects().filter_map(of).map(String::as_str).collect();
             names.into_iter().collect::<Vec<_>>().join(", ")
         };
         let mut done = Vec::new();
@@ -253,7 +281,7 @@ impl Changes {
                 done.push(format!("{word} {names}"));
             }
         }
-        if self.fields.iter().any(|(_, e)| *e == Effect::Resize) {
+        if self.effects().any(|e| *e == Effect::Resize) {
             done.push("resizing in place".into());
         }
         if done.is_empty() { "nothing restarts".into() } else { done.join(", ") }

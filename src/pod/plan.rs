@@ -14,6 +14,10 @@ use crate::runtime::{Kind, PAUSE, StopStep};
 use crate::store::{ContainerHistory, StatusRecord};
 use crate::system::clock::Moment;
 
+mod health;
+
+pub use health::{FatalProbe, Health, ProbeFailed, is_ready, is_started};
+
 /// Least time between a stop signal and SIGKILL, whatever the grace (the kubelet's floor).
 const STOP_FLOOR: Duration = Duration::from_secs(2);
 /// Time a SIGKILL gets before stronger means are used.
@@ -103,6 +107,8 @@ pub struct View<'a> {
     pub stopping: &'a BTreeMap<String, Stopping>,
     /// Starts that failed: name to when to try again.
     pub held: &'a BTreeMap<String, Moment>,
+    /// Verdicts of the probes, by container id; no entry: no probes.
+    pub health: &'a BTreeMap<String, Health>,
     /// Now.
     pub now: Moment,
 }
@@ -295,6 +301,8 @@ fn run_regular(view: &View<'_>, plan: &mut Plan, container: &Container) {
     if let Some(instance) = live(view, Kind::Regular, &container.name) {
         if hash.is_some_and(|h| *h != instance.hash) {
             stop(view, plan, instance, "ContainerChanged");
+        } else if let Some(failed) = view.health.get(&instance.id).and_then(|h| h.failed.as_ref()) {
+            stop_within(view, plan, instance, failed.probe.why(), failed.grace);
         }
         return;
     }
@@ -339,9 +347,20 @@ fn hold_or(view: &View<'_>, plan: &mut Plan, name: &str, act: impl FnOnce(&mut P
     }
 }
 
-/// Takes the next step in stopping a container, when it is due.
+/// Takes the next step in stopping a container, when it is due, with the grace it was started with.
 fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, why: &'static str) {
-    let grace = grace(view, instance);
+    stop_within(view, plan, instance, why, None);
+}
+
+/// The same with a grace of its own.
+fn stop_within(
+    view: &View<'_>,
+    plan: &mut Plan,
+    instance: &Instance,
+    why: &'static str,
+    grace: Option<Duration>,
+) {
+    let grace = grace.unwrap_or_else(|| grace_of_run(view, instance));
     let (step, patience) = match view.stopping.get(&instance.id) {
         // Nothing in the pause container wants a grace.
         None if instance.kind == Kind::Pause => (StopStep::Kill, KILL_PATIENCE),
@@ -362,7 +381,7 @@ fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, why: &'static str
 }
 
 /// The grace of the entry that the run was started from: the spec may be a newer one.
-fn grace(view: &View<'_>, instance: &Instance) -> Duration {
+fn grace_of_run(view: &View<'_>, instance: &Instance) -> Duration {
     let history = view.record.containers.get(&instance.name);
     let run = history.filter(|h| h.container_id.as_deref() == Some(&instance.id));
     let farewell = run.and_then(|h| h.farewell.as_ref()).map(|f| f.grace_seconds);

@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::board::{APPLIED, PodView};
-use super::plan::{Goal, Instance, Outcome, Plan, SandboxState, State, View, plan};
+use super::plan::{
+    Goal, Health, Instance, Outcome, Plan, SandboxState, State, View, is_ready, is_started, plan,
+};
 use crate::manifest::PodManifest;
 use crate::runtime::Kind;
 use crate::runtime::spec::qos::qos_class;
@@ -52,6 +54,8 @@ pub struct Facts<'a> {
     pub plan: &'a Plan,
     /// Why containers wait, by name; `""` is the pod itself.
     pub waiting: &'a BTreeMap<String, Waiting>,
+    /// Verdicts of the probes, by container id; no entry: no probes.
+    pub health: &'a BTreeMap<String, Health>,
     /// Hashes of the accepted spec's containers.
     pub hashes: &'a BTreeMap<String, String>,
     /// A newer manifest that cannot take over yet, and why.
@@ -119,15 +123,15 @@ fn initialized(facts: &Facts<'_>, init: &[&Container]) -> bool {
         || init.iter().all(|c| facts.record.containers.get(&c.name).is_some_and(|h| h.completed))
 }
 
-fn live(facts: &Facts<'_>, kind: Kind, name: &str) -> bool {
-    facts.instances.iter().any(|i| i.kind == kind && i.name == name && i.is_live())
+fn live<'a>(facts: &Facts<'a>, kind: Kind, name: &str) -> Option<&'a Instance> {
+    facts.instances.iter().find(|i| i.kind == kind && i.name == name && i.is_live())
 }
 
 fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus {
     let empty = ContainerHistory::default();
     let history = facts.record.containers.get(&spec.name).unwrap_or(&empty);
-    let running = live(facts, kind, &spec.name) && history.exit().is_none();
-    let (state, last_state) = states(facts, spec, history, running);
+    let running = live(facts, kind, &spec.name).filter(|_| history.exit().is_none());
+    let (state, last_state) = states(facts, spec, history, running.is_some());
     let done = kind == Kind::Init && history.completed;
     ContainerStatus {
         name: spec.name.clone(),
@@ -139,8 +143,8 @@ fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus
         image_id: history.image_id.clone(),
         container_id: history.container_id.as_ref().map(|id| format!("containerd://{id}")),
         restart_count: i32::try_from(history.restarts).unwrap_or(i32::MAX),
-        ready: if kind == Kind::Init { done } else { running },
-        started: Some(running),
+        ready: done || kind != Kind::Init && running.is_some_and(|i| is_ready(facts.health, i)),
+        started: Some(running.is_some_and(|i| is_started(facts.health, i))),
         state: Some(state),
         last_state: Some(last_state),
         ..ContainerStatus::default()
@@ -382,6 +386,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         instances: &instances,
         stopping: &BTreeMap::new(),
         held: &BTreeMap::new(),
+        health: &BTreeMap::new(),
         now: clock::now(),
     });
     let facts = Facts {
@@ -391,6 +396,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         sandbox,
         plan: &plan,
         waiting: &BTreeMap::new(),
+        health: &BTreeMap::new(),
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,

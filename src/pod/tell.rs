@@ -120,6 +120,7 @@ impl Worker {
             sandbox: seen.sandbox,
             plan,
             waiting: &waiting,
+            health: &self.health,
             hashes: &current.manifest.hashes.containers,
             pending_update: self.pending_update.as_ref(),
             trouble: trouble.as_ref(),

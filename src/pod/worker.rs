@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::context::Context;
-use super::plan::{Goal, Instance, Plan, SandboxState, Stopping, View, plan};
+use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
@@ -95,6 +95,8 @@ pub struct Worker {
     backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
     pub(super) held: BTreeMap<String, Held>,
+    /// Verdicts of the probes of running containers, by container id.
+    pub(super) health: BTreeMap<String, Health>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
     /// Containers whose shim did not answer last time.
@@ -136,6 +138,7 @@ impl Worker {
             backlog: stored,
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
+            health: BTreeMap::new(),
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -238,6 +241,7 @@ impl Worker {
             instances: &seen.instances,
             stopping: &self.stopping,
             held: &held,
+            health: &self.health,
             now: clock::now(),
         })
     }

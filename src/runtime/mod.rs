@@ -7,6 +7,7 @@
 pub mod containerd;
 mod labels;
 pub mod logs;
+mod mounts;
 mod node;
 mod observe;
 mod sandbox;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use super::Runtime;
 use super::start::StartError;
-use crate::manifest::PodManifest;
+use crate::manifest::{PodManifest, annotations};
 use crate::network::{
     HostResolv, PodHostname, SetupRequest, host_ports, hosts_file, hosts_file_host_network, pod_hostname,
     resolv_conf,
@@ -74,7 +74,9 @@ impl Runtime {
             which.push(Ns::Ipc);
             std::fs::create_dir_all(dir.join("shm"))
                 .map_err(|e| failed(format!("cannot create {}: {e}", dir.join("shm").display())))?;
-            mounts::mount_tmpfs(&dir.join("shm"), Tmpfs::SHM).map_err(|e| failed(e.to_string()))?;
+            let size = annotations::shm_size(&manifest.pod).or(Tmpfs::SHM.size);
+            mounts::mount_tmpfs(&dir.join("shm"), Tmpfs { size, ..Tmpfs::SHM })
+                .map_err(|e| failed(e.to_string()))?;
         }
         let name = self.names(manifest)?.kernel;
         namespaces::create_pinned(&dir, &which, Some(&name)).map_err(|e| failed(e.to_string()))

@@ -1,20 +1,20 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
-use super::spec::{self, Propagation, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
+use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume;
+use crate::volume::{self, VolumeInput};
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
@@ -95,8 +95,7 @@ impl Runtime {
         let container = container(order)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
-        let pod_dir = self.inner.paths.pod(order.uid);
-        let volumes = volume::prepare(&order.manifest.pod, order.uid, &pod_dir)
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
@@ -144,6 +143,11 @@ impl Runtime {
         };
         self.link_log(order, &new.id);
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
+    }
+
+    /// What the pod's volumes are made from.
+    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
+        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
     }
 
     /// Runs what was created.
@@ -391,25 +395,6 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
     found.ok_or_else(|| {
         StartError::config(format!("pod {} has no container {}", order.manifest.key, order.name))
     })
-}
-
-fn mount_sources(
-    container: &Container,
-    volumes: &BTreeMap<String, volume::PreparedVolume>,
-) -> Result<Vec<VolumeMountSource>, StartError> {
-    let mut sources = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        let volume = volumes
-            .get(&mount.name)
-            .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
-        sources.push(VolumeMountSource {
-            mount_path: mount.mount_path.clone(),
-            read_only: mount.read_only == Some(true),
-            propagation: Propagation::default(),
-            host_path: volume.host_path.clone(),
-        });
-    }
-    Ok(sources)
 }
 
 /// Hash of the entry a container is made from. The pause container has none of its own: a change of it

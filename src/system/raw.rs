@@ -50,6 +50,25 @@ pub fn use_one_malloc_arena() {
     }
 }
 
+/// Has names resolved by the hosts file and DNS alone, which a statically linked glibc does itself. Any other
+/// service of `nsswitch.conf` would be a library of the host's glibc, loaded into a program with one of its own.
+/// Does nothing in a dynamically linked program and with other C libraries.
+pub fn resolve_without_plugins() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        unsafe extern "C" {
+            fn __nss_configure_lookup(
+                database: *const libc::c_char,
+                services: *const libc::c_char,
+            ) -> libc::c_int;
+        }
+        // SAFETY: both are strings that live for ever, as glibc keeps them, and no other thread exists yet.
+        unsafe {
+            __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr());
+        }
+    }
+}
+
 /// Gives back the pages of the program itself: what only the start needed stays out, the rest comes back from
 /// the page cache when it is next used, a few hundred microseconds in all.
 fn drop_code_pages() {

@@ -42,7 +42,7 @@ pub(super) fn prepare(
     // Explicit, as the umask took some of it: any user of the pod may write.
     fs::set_permissions(&directory, Permissions::from_mode(0o777))
         .map_err(VolumeError::io("change the mode of", &directory))?;
-    Ok(PreparedVolume { host_path: directory, is_file: false })
+    Ok(PreparedVolume { host_path: directory, is_file: false, read_only: false })
 }
 
 fn parse(volume: &str, limit: &ApiQuantity) -> Result<u64, VolumeError> {

@@ -58,7 +58,7 @@ impl Claim<'_> {
                 wanted: wanted.unwrap_or_default(),
             });
         }
-        Ok(PreparedVolume { host_path: self.path.to_owned(), is_file: !found.is_dir() })
+        Ok(PreparedVolume { host_path: self.path.to_owned(), is_file: !found.is_dir(), read_only: false })
     }
 
     /// What must be there, and what may be made.

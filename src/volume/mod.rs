@@ -16,7 +16,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, Volume};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
 use tokio::time::timeout;
 
 use crate::system::{SystemError, mounts};
@@ -113,18 +113,34 @@ pub struct PreparedVolume {
     pub host_path: PathBuf,
     /// It is not a directory: a file, a socket or a device.
     pub is_file: bool,
+    /// No container may write to it, whatever its mount says.
+    pub read_only: bool,
 }
 
-/// Makes all volumes of a pod ready, by name; `dir` is `<pods>/<uid>`. What is ready already stays as it is.
-pub async fn prepare(
-    pod: &Pod,
-    uid: &str,
-    dir: &Path,
-) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
-    let name = |s: &Option<String>, or: &str| s.clone().unwrap_or_else(|| or.to_owned());
-    let pod_name = format!("{}/{}", name(&pod.metadata.namespace, "default"), name(&pod.metadata.name, uid));
-    let (pod, dir) = (pod.clone(), dir.to_owned());
-    let work = tokio::task::spawn_blocking(move || prepare_all(&pod, &dir));
+/// What the volumes of one pod are made from. Owned, since a file system that hangs may hold it for ever.
+#[derive(Clone, Debug)]
+pub struct VolumeInput {
+    /// The pod, defaults filled in.
+    pub pod: Pod,
+    /// Its uid.
+    pub uid: String,
+    /// `<pods>/<uid>`.
+    pub dir: PathBuf,
+}
+
+impl VolumeInput {
+    /// `namespace/name`, for messages.
+    fn pod_name(&self) -> String {
+        let name = |s: &Option<String>, or: &str| s.clone().unwrap_or_else(|| or.to_owned());
+        let meta = &self.pod.metadata;
+        format!("{}/{}", name(&meta.namespace, "default"), name(&meta.name, &self.uid))
+    }
+}
+
+/// Makes all volumes of a pod ready, by name. What is ready already stays as it is.
+pub async fn prepare(input: VolumeInput) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
+    let pod_name = input.pod_name();
+    let work = tokio::task::spawn_blocking(move || prepare_all(&input));
     match timeout(LIMIT, work).await {
         Ok(Ok(result)) => result,
         Ok(Err(join)) => Err(VolumeError::Io {
@@ -136,39 +152,41 @@ pub async fn prepare(
     }
 }
 
-fn prepare_all(pod: &Pod, dir: &Path) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
-    let Some(spec) = &pod.spec else { return Ok(BTreeMap::new()) };
+fn prepare_all(input: &VolumeInput) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
+    let Some(spec) = &input.pod.spec else { return Ok(BTreeMap::new()) };
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     if volumes.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let mounts = MountTable::read()?;
-    let ready = volumes.iter().map(|volume| {
-        let prepared = match kind(volume)? {
-            Kind::EmptyDir => empty_dir::prepare(volume, spec, dir, &mounts)?,
-            Kind::HostPath => host_path::prepare(volume, &mounts)?,
-        };
-        Ok((volume.name.clone(), prepared))
-    });
-    ready.collect()
+    let job = Job { input, spec, mounts: &MountTable::read()? };
+    volumes.iter().map(|volume| Ok((volume.name.clone(), job.prepare(volume)?))).collect()
 }
 
-enum Kind {
-    EmptyDir,
-    HostPath,
+/// What each kind of volume is made from.
+struct Job<'a> {
+    input: &'a VolumeInput,
+    spec: &'a PodSpec,
+    mounts: &'a MountTable,
 }
 
-/// The API allows one source a volume, and none at all means an empty directory.
-fn kind(volume: &Volume) -> Result<Kind, VolumeError> {
-    if volume.host_path.is_some() {
-        return Ok(Kind::HostPath);
+impl Job<'_> {
+    /// Makes one volume ready. Each kind has a file of its own.
+    fn prepare(&self, volume: &Volume) -> Result<PreparedVolume, VolumeError> {
+        match source(volume).as_deref() {
+            // None at all means an empty directory.
+            None | Some("emptyDir") => empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts),
+            Some("hostPath") => host_path::prepare(volume, self.mounts),
+            Some(other) => {
+                Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() })
+            }
+        }
     }
+}
+
+/// The field that says what kind of volume it is; the API allows one.
+fn source(volume: &Volume) -> Option<String> {
     let fields = serde_json::to_value(volume).unwrap_or_default();
-    let source = fields.as_object().and_then(|o| o.keys().find(|key| *key != "name"));
-    match source.map(String::as_str) {
-        None | Some("emptyDir") => Ok(Kind::EmptyDir),
-        Some(other) => Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() }),
-    }
+    fields.as_object()?.keys().find(|key| *key != "name").cloned()
 }
 
 /// `<pod>/volumes/<plugin>/<name>`, as the kubelet lays it out; `plugin` has `~` for `/`.

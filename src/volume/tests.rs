@@ -22,6 +22,10 @@ fn pod(volumes: Vec<Volume>, memory: Option<&str>) -> Pod {
     Pod { spec: Some(spec), ..Pod::default() }
 }
 
+async fn make(pod: &Pod, dir: &Path) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
+    prepare(VolumeInput { pod: pod.clone(), uid: "uid".into(), dir: dir.to_owned() }).await
+}
+
 fn root() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -42,13 +46,13 @@ async fn an_empty_dir_is_writable_by_anyone_and_keeps_its_content_when_prepared_
     let pod_dir = dir.path().join("uid");
     let pod =
         pod(vec![empty_dir("cache", "", None), Volume { name: "bare".into(), ..Volume::default() }], None);
-    let ready = prepare(&pod, "uid", &pod_dir).await.unwrap();
+    let ready = make(&pod, &pod_dir).await.unwrap();
     let cache = &ready["cache"];
     assert_eq!(cache.host_path, pod_dir.join("volumes/kubernetes.io~empty-dir/cache"));
     assert!(!cache.is_file && ready["bare"].host_path.is_dir());
     assert_eq!(fs::metadata(&cache.host_path).unwrap().permissions().mode() & 0o7777, 0o777);
     fs::write(cache.host_path.join("x"), "kept").unwrap();
-    assert_eq!(prepare(&pod, "uid", &pod_dir).await.unwrap(), ready);
+    assert_eq!(make(&pod, &pod_dir).await.unwrap(), ready);
     assert!(cache.host_path.join("x").exists());
     teardown(&pod_dir).unwrap();
     teardown(&pod_dir).unwrap();
@@ -69,9 +73,9 @@ async fn an_empty_dir_in_memory_has_the_smaller_of_its_limit_and_the_pods() {
     {
         let pod_dir = dir.path().join(number.to_string());
         let pod = pod(vec![empty_dir("m", "Memory", limit)], memory);
-        let ready = prepare(&pod, "u", &pod_dir).await.unwrap();
+        let ready = make(&pod, &pod_dir).await.unwrap();
         // Twice: an already mounted one is kept.
-        prepare(&pod, "u", &pod_dir).await.unwrap();
+        make(&pod, &pod_dir).await.unwrap();
         let path = ready["m"].host_path.clone();
         let (own, size) = (is_tmpfs_of_its_own(&path), capacity(&path));
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
@@ -87,7 +91,7 @@ async fn a_reset_empties_both_kinds_at_once() {
     let pod_dir = dir.path().join("uid");
     let pod = pod(vec![empty_dir("disk", "", None), empty_dir("mem", "Memory", Some("1Mi"))], None);
     for _ in 0..3 {
-        let ready = prepare(&pod, "u", &pod_dir).await.unwrap();
+        let ready = make(&pod, &pod_dir).await.unwrap();
         for volume in ready.values() {
             assert!(!volume.host_path.join("f").exists());
             fs::write(volume.host_path.join("f"), "x").unwrap();
@@ -139,8 +143,7 @@ fn a_tree_deeper_than_there_are_descriptors_is_removed() {
 async fn what_is_in_use_is_detached_and_goes_all_the_same() {
     let dir = root();
     let pod_dir = dir.path().join("uid");
-    let ready =
-        prepare(&pod(vec![empty_dir("m", "Memory", Some("1Mi"))], None), "u", &pod_dir).await.unwrap();
+    let ready = make(&pod(vec![empty_dir("m", "Memory", Some("1Mi"))], None), &pod_dir).await.unwrap();
     let held = fs::File::create(ready["m"].host_path.join("held")).unwrap();
     teardown(&pod_dir).unwrap();
     assert!(!pod_dir.exists());
@@ -173,9 +176,8 @@ fn what_cannot_be_removed_is_named_and_the_rest_goes() {
 #[tokio::test]
 async fn other_kinds_media_and_sizes_are_refused_by_name() {
     let dir = root();
-    let refused = async |volume: Volume| {
-        prepare(&pod(vec![volume], None), "u", dir.path()).await.unwrap_err().to_string()
-    };
+    let refused =
+        async |volume: Volume| make(&pod(vec![volume], None), dir.path()).await.unwrap_err().to_string();
     let nfs = serde_json::from_value(serde_json::json!({"name": "n", "nfs": {"path": "/", "server": "s"}}))
         .unwrap();
     assert_eq!(refused(nfs).await, "volume \"n\": nfs is not supported");
@@ -195,7 +197,7 @@ async fn a_host_path_is_never_touched_by_teardown() {
     let (pod_dir, data) = (dir.path().join("uid"), dir.path().join("data"));
     let volume =
         serde_json::from_value(serde_json::json!({"name": "d", "hostPath": {"path": data}})).unwrap();
-    let ready = prepare(&pod(vec![volume], None), "u", &pod_dir).await.unwrap();
+    let ready = make(&pod(vec![volume], None), &pod_dir).await.unwrap();
     assert_eq!(ready["d"].host_path, data);
     fs::write(data.join("f"), "").unwrap();
     teardown(&pod_dir).unwrap();

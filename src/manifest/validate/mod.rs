@@ -19,6 +19,7 @@ mod words;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::annotations;
 use super::node::{Kind, quote};
 use super::objects::Code;
 use super::positions::{Findings, Path};
@@ -84,6 +85,7 @@ fn metadata(pod: &Pod, findings: &mut Findings<'_>) {
             );
         }
     }
+    annotations::check(pod, findings);
 }
 
 /// Checks a ConfigMap or Secret: their name and that their values have the right type.

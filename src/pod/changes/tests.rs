@@ -140,3 +140,9 @@ fn what_an_earlier_podling_stored_without_its_defaults_is_no_change() {
     let changes = Changes::between(&old, &manifest(&BASE.replace("a: b", "a: c")));
     assert_eq!(changes.summary(), "nothing restarts (metadata.labels[a]: b -> c)");
 }
+
+#[test]
+fn annotations_that_podling_acts_on_have_their_effect() {
+    let to = "labels: {a: b}, annotations: {podling.dev/shm-size: 32Mi}";
+    assert!(summary("labels: {a: b}", to).starts_with("the pod is made anew"));
+}

@@ -18,6 +18,7 @@ struct World {
     instances: Vec<Instance>,
     stopping: BTreeMap<String, Stopping>,
     held: BTreeMap<String, Moment>,
+    health: BTreeMap<String, Health>,
     now: Moment,
 }
 
@@ -49,6 +50,7 @@ impl World {
             instances: Vec::new(),
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
+            health: BTreeMap::new(),
             now: secs(1000),
         }
     }
@@ -109,6 +111,7 @@ impl World {
             instances: &self.instances,
             stopping: &self.stopping,
             held: &self.held,
+            health: &self.health,
             now: self.now,
         })
     }
@@ -348,6 +351,25 @@ fn a_second_instance_of_a_container_is_stopped() {
     world.instances.push(twin);
     let plan = world.plan();
     assert!(matches!(&plan.actions[..], [Action::Stop { id, .. }] if id == "twin"), "{plan:?}");
+}
+
+#[test]
+fn a_container_whose_probe_failed_for_good_is_stopped_with_the_grace_of_the_probe() {
+    let failed = |probe, grace| Health {
+        failed: Some(ProbeFailed { probe, message: "exit code 1".into(), grace }),
+        ..Health::default()
+    };
+    let mut world = World::new(&[], &["a", "b"]).running(Kind::Regular, "a").running(Kind::Regular, "b");
+    world.health.insert("id-a".into(), failed(FatalProbe::Liveness, Some(Duration::from_secs(90))));
+    assert_eq!(world.stops(), [("a".to_owned(), StopStep::Signal)]);
+    assert_eq!(world.plan().wake, Some(secs(1090)));
+    world.health.insert("id-a".into(), failed(FatalProbe::Startup, None));
+    assert_eq!(world.plan().wake, Some(secs(1030)));
+    let why = |a: Action| if let Action::Stop { why, .. } = a { why } else { "" };
+    assert_eq!(
+        world.plan().actions.into_iter().map(why).collect::<Vec<_>>(),
+        ["failed startup probe, will be restarted"]
+    );
 }
 
 /// Carries a plan out in the model: starts run, signals end, the sandbox follows.

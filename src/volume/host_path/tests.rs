@@ -15,7 +15,10 @@ fn mode(path: &Path) -> u32 {
 fn without_a_type_a_missing_path_becomes_a_directory_and_anything_else_is_taken_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let made = dir.path().join("a/b");
-    assert_eq!(claim(&made, "").unwrap(), PreparedVolume { host_path: made.clone(), is_file: false });
+    assert_eq!(
+        claim(&made, "").unwrap(),
+        PreparedVolume { host_path: made.clone(), is_file: false, read_only: false }
+    );
     assert_eq!(mode(&made), 0o755);
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();

@@ -13,7 +13,7 @@ fn pod(spec: &str) -> String {
 }
 
 fn read_with(text: &str, strict: bool) -> Vec<Document> {
-    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), name_suffix: None })
+    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), ..ReadOptions::default() })
 }
 
 fn one(text: &str) -> Document {
@@ -271,23 +271,55 @@ fn items_of_lists_are_documents_of_their_own() {
 }
 
 #[test]
-fn config_maps_and_secrets_are_read_and_said_to_be_unused() {
-    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n";
-    assert_eq!(
-        says(map),
-        [
-            "warning no-effect 1:1 : this ConfigMap is read but not used: no volume or variable of a pod can take its values, and pods that ask for them are refused"
-        ]
-    );
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata: {a: plain!, b: 5}\n";
+fn config_maps_and_secrets_are_decoded() {
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop}\nimmutable: true\n\
+        data: {a: b, e: }\nbinaryData: {x: /wA=}\n";
+    let object = one(map).object.expect("a ConfigMap");
+    assert_eq!(object.key, ObjectKey::new(ObjectKind::ConfigMap, "shop", "c"));
+    let data = [("a", &b"b"[..]), ("e", b""), ("x", &[255, 0])].map(|(k, v)| (k.to_owned(), v.to_vec()));
+    assert_eq!(object.data, data.into());
+    assert!(object.immutable);
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata:\n  a: |\n    cGF\n    zcw==\n  b: eA==\n\
+        stringData: {b: plain}\n";
+    let object = one(secret).object.expect("a Secret");
+    assert_eq!(object.data["a"], b"pass");
+    assert_eq!(object.data["b"], b"plain", "stringData stands over data");
+    assert_eq!(object.secret_type.as_deref(), Some("Opaque"));
+    assert!(says(map).is_empty() && says(secret).is_empty());
+}
+
+#[test]
+fn what_is_wrong_in_a_secret_is_said_without_showing_it() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata: {a: plain!, b: 5, ..c: eA==}\n";
     assert_eq!(
         says(secret),
         [
-            "error type 4:11 data[a]: expected base64, got \"plain!\"; stringData of a Secret takes plain text",
-            "error type 4:22 data[b]: expected a string, got the number 5; put it in quotes",
+            "error type 4:11 data[a]: is not base64; plain text goes under stringData",
+            "error type 4:22 data[b]: expected a string, got something else; put it in quotes",
+            "error invalid 4:30 data[..c]: Invalid value: \"..c\": a key must consist of alphanumeric characters, '-', '_' or '.', have at most 253 of them, and not begin with '..'",
         ]
     );
     assert_eq!(says("apiVersion: v1\nkind: ConfigMap\ndata: [a]\n").len(), 2);
+    let both = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\nbinaryData: {a: eA==}\n";
+    assert_eq!(
+        says(both),
+        ["error invalid 5:17 binaryData[a]: Invalid value: \"a\": stands in data as well"]
+    );
+    let tls =
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ntype: kubernetes.io/tls\ndata: {tls.crt: eA==}\n";
+    assert_eq!(
+        says(tls),
+        ["error invalid 5:7 data[tls.key]: Required value: a Secret of type kubernetes.io/tls needs tls.key"]
+    );
+}
+
+#[test]
+fn a_secret_in_a_file_that_everybody_can_read_is_refused() {
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+    let documents = read(text.as_bytes(), &ReadOptions { exposed: true, ..ReadOptions::default() });
+    assert!(documents[0].object.is_none() && documents[1].object.is_some());
+    assert_eq!(documents[0].diagnostics[0].code, Code::Exposed);
+    assert!(documents[0].diagnostics[0].text.contains("chmod 0600"));
 }
 
 #[test]

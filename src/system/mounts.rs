@@ -132,6 +132,19 @@ pub fn is_mountpoint(path: &Path) -> Result<bool, SystemError> {
     Ok(mounts_under(&full)?.contains(&full))
 }
 
+/// Whether what is written below `path` stays in memory: a tmpfs or a ramfs.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn is_in_memory(path: &Path) -> Result<bool, SystemError> {
+    // TMPFS_MAGIC and RAMFS_MAGIC, from `linux/magic.h`.
+    const MAGIC: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    let stat = rustix::fs::statfs(path).map_err(|e| SystemError::path("look at", path, e))?;
+    // Its type differs between architectures; the magic numbers have 32 bits.
+    #[allow(clippy::unnecessary_cast)]
+    Ok(MAGIC.contains(&(stat.f_type as u64 & 0xffff_ffff)))
+}
+
 /// Mount points on and below `dir` (an absolute path without symbolic links), in mount order: outer ones
 /// come before what is mounted inside them.
 ///

@@ -250,6 +250,7 @@ fn a_pull_secret_in_the_manifest_directory_opens_a_registry() {
     );
     instance.write("door.yaml", &text);
     // A Secret is taken from a file that only root can read.
-    fs::set_permissions(instance.manifests().join("door.yaml"), fs::Permissions::from_mode(0o600)).expect("ours");
+    fs::set_permissions(instance.manifests().join("door.yaml"), fs::Permissions::from_mode(0o600))
+        .expect("ours");
     instance.ready("web");
 }

@@ -12,6 +12,12 @@ fn web(image: &str, policy: &str) -> String {
     sleeper("web").replace("image: test/shell:1", &entry)
 }
 
+/// Whether the pod runs the image of this name.
+fn shows(instance: &Instance, image: &str) -> bool {
+    let out = instance.podling(&["exec", "web", "--", "cat", "/etc/image"]);
+    out.stdout == format!("{image}\n").as_bytes()
+}
+
 #[test]
 fn a_pod_runs_an_image_from_a_registry_that_was_pushed_by_skopeo() {
     let instance = Instance::start();
@@ -59,7 +65,7 @@ fn layers_that_are_here_are_not_fetched_again() {
     instance.ready("web");
     let before = proxy.count("/blobs/");
     instance.write("web.yaml", &web("127.0.0.1:5001/app:2", "IfNotPresent"));
-    instance.until("the new image runs", |i| (i.exec("web", "cat /etc/image") == "app:2").then_some(()));
+    instance.until("the new image runs", |i| shows(i, "app:2").then_some(()));
     assert_eq!(proxy.count("/blobs/") - before, 2, "configuration and top layer: {:?}", proxy.requests());
 }
 
@@ -133,10 +139,7 @@ fn always_asks_the_registry_at_each_start_and_runs_what_is_new() {
     assert_eq!(instance.exec("web", "cat /etc/image"), "app:one");
     registry.push(instance.net(), &Image::shell("app:two"), "app:latest");
     instance.ok(&["restart", "web"]);
-    instance.until("the new image runs", |i| {
-        let out = i.podling(&["exec", "web", "--", "cat", "/etc/image"]);
-        (out.stdout == b"app:two\n").then_some(())
-    });
+    instance.until("the new image runs", |i| shows(i, "app:two").then_some(()));
     let before = proxy.count("/blobs/");
     instance.ok(&["restart", "web"]);
     instance.until_pod("web", "was restarted", |p| p.is_ready() && p.condition("StaleImage").is_empty());

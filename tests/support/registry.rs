@@ -297,8 +297,14 @@ async fn forward(request: Request<Incoming>, state: Arc<Mutex<Shared>>, upstream
         Some(Fault::Cut(bytes)) => {
             let data = body.collect().await.map_err(io)?.to_bytes();
             let short = data.slice(..bytes.min(data.len()));
-            let frames = [Ok(hyper::body::Frame::data(short)), Err(std::io::Error::other("cut"))];
-            let stream = tonic::codegen::tokio_stream::iter(frames);
+            let (sender, receiver) = tokio::sync::mpsc::channel(2);
+            tokio::spawn(async move {
+                let _ = sender.send(Ok(hyper::body::Frame::data(short))).await;
+                // What was sent is on its way before the connection ends.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let _ = sender.send(Err(std::io::Error::other("cut"))).await;
+            });
+            let stream = tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(receiver);
             Ok(Response::from_parts(parts, BodyExt::boxed(http_body_util::StreamBody::new(stream))))
         }
         Some(Fault::Corrupt) => {

@@ -62,7 +62,7 @@ impl Blobs {
             let mut counted = Counted::default();
             let result = fetch_once(ctd, client, blob, progress, &mut counted).await;
             let Err(e) = result else { return Ok(()) };
-            tries = if counted.moved { 1 } else { tries + 1 };
+            tries = if counted.moved && !e.is_damage() { 1 } else { tries + 1 };
             let Some(wait) = e.wait(tries) else { return Err(e.into_error(&blob.digest)) };
             progress.lost(counted.bytes);
             tracing::debug!(blob = blob.digest, "{}; trying again in {wait:?}", e.text());
@@ -120,6 +120,10 @@ impl Broken {
         };
         let wait = asked.unwrap_or(Duration::from_millis(250) * (1 << tries.min(6)));
         (retry && tries < TRIES && wait <= SHORT_WAIT).then_some(wait)
+    }
+
+    fn is_damage(&self) -> bool {
+        matches!(self, Self::Stream(_, f) if f.class == FailureClass::Damaged)
     }
 
     fn into_error(self, digest: &str) -> PullError {

@@ -97,6 +97,7 @@ enum State {
 #[derive(Clone)]
 struct Failed {
     error: Arc<PullError>,
+    ended: Moment,
     until: Moment,
     delay: Duration,
     /// Manifests that wait for it.
@@ -167,9 +168,11 @@ impl Puller {
     pub async fn image(&self, want: &Want<'_>) -> Result<Ready, NotReady> {
         let reference = ImageRef::parse(want.image).map_err(ImageError::from)?;
         let found = self.find(&reference, want.policy).await?;
-        let plain = |image| Ready { image, stale: None, pulled: None };
         let present = match (decide(want.policy, found.is_some()), found) {
-            (Decision::Use, Some(image)) => return self.unpacked(plain(image)).await,
+            (Decision::Use, Some(image)) => {
+                let pulled = self.lately(&reference, want);
+                return self.unpacked(Ready { image, stale: None, pulled }).await;
+            }
             (Decision::NeverPull, _) => return Err(self.never(&reference).await.into()),
             (_, found) => found,
         };
@@ -246,6 +249,16 @@ impl Puller {
         }
     }
 
+    /// What was pulled since `want` was first said.
+    fn lately(&self, reference: &ImageRef, want: &Want<'_>) -> Option<Pulled> {
+        match self.pulls().get(&key(reference, want.keys)) {
+            Some(State::Done { ended, pulled, .. }) if *ended >= want.asked && !pulled.unchanged => {
+                Some(pulled.clone())
+            }
+            _ => None,
+        }
+    }
+
     async fn unpacked(&self, ready: Ready) -> Result<Ready, NotReady> {
         self.ctd().ensure_unpacked(&ready.image).await?;
         Ok(ready)
@@ -288,7 +301,12 @@ impl Puller {
                 return Poll::Done(pulled.clone());
             }
             Some(State::Failed(failed)) if failed.by.contains(want.by) => {
-                if now < failed.until {
+                // What can run without an answer asks again at each start; what cannot waits.
+                let waits = match present {
+                    Some(_) => failed.ended >= want.asked,
+                    None => now < failed.until,
+                };
+                if waits {
                     let answer = failed.clone();
                     failed.said = true;
                     return Poll::Failed(answer);
@@ -345,7 +363,8 @@ impl Puller {
         tracing::debug!(image = job.key.0, kind = error.kind(), "cannot pull: {error}; next try in {wait:?}");
         let server = error.unreachable_server().map(str::to_owned);
         let until = clock::now() + wait;
-        let failed = Failed { error: Arc::new(error), until, delay, by: job.by, said: false };
+        let failed =
+            Failed { error: Arc::new(error), ended: clock::now(), until, delay, by: job.by, said: false };
         self.pulls().insert(job.key.clone(), State::Failed(failed));
         self.tell();
         if let Some(server) = server {

@@ -95,7 +95,7 @@ pub(super) async fn of_file(path: &Path, hosts: &[&str]) -> Result<Option<Keys>,
     let mut found = keys(config.auths).map_err(wrong)?;
     for host in hosts {
         let own = config.cred_helpers.iter().find(|(key, _)| bare(key) == *host);
-        let Some((server, helper)) = own.or_else(|| None).map(|(k, h)| (k.clone(), h)).or_else(|| {
+        let Some((server, helper)) = own.map(|(k, h)| (k.clone(), h)).or_else(|| {
             let server = if *host == "index.docker.io" { "https://index.docker.io/v1/" } else { host };
             config.creds_store.as_ref().filter(|s| !s.is_empty()).map(|s| (server.to_owned(), s))
         }) else {

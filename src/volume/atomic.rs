@@ -14,9 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{
-    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink,
-};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -50,7 +48,7 @@ pub(super) struct Entry {
 /// The files of a volume, by path below it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Payload {
-    files: BTreeMap<String, Entry>,
+    pub files: BTreeMap<String, Entry>,
     /// fsGroup: the group of all files, which may read them.
     pub group: Option<u32>,
 }
@@ -81,16 +79,13 @@ impl Payload {
         let above = |at: usize| self.files.contains_key(&path[..at]);
         let below = format!("{path}/");
         let next = self.files.range(below.clone()..).next();
-        if path.match_indices('/').any(|(at, _)| above(at)) || next.is_some_and(|(p, _)| p.starts_with(&below)) {
+        if path.match_indices('/').any(|(at, _)| above(at))
+            || next.is_some_and(|(p, _)| p.starts_with(&below))
+        {
             return Err("would be a file and a directory at once, by another item's path");
         }
         self.files.insert(path, entry);
         Ok(())
-    }
-
-    /// The files, by path.
-    pub fn files(&self) -> &BTreeMap<String, Entry> {
-        &self.files
     }
 
     /// What a user sees in the top directory.

@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 use super::payload::{Sources, collect};
 use super::{LIMIT, PreparedVolume, VolumeError, VolumeInput, atomic, make_dir, volume_dir};
+use crate::objects::Objects;
+use crate::runtime::downward::DownwardFacts;
 use crate::system::mounts::{self, Tmpfs};
 
 /// The kinds by their field in a manifest, with the names of their directories.
@@ -36,7 +38,7 @@ pub struct Refreshed {
 }
 
 /// The directory of such a volume; none for other kinds.
-fn directory(volume: &Volume, pod_dir: &Path) -> Option<PathBuf> {
+pub(super) fn directory(volume: &Volume, pod_dir: &Path) -> Option<PathBuf> {
     let set = [
         volume.config_map.is_some(),
         volume.secret.is_some(),
@@ -77,10 +79,13 @@ pub(super) fn prepare(volume: &Volume, input: &VolumeInput) -> Result<PreparedVo
     Ok(PreparedVolume { host_path: dir, is_file: false, read_only: true })
 }
 
-/// What of a pod's volumes is missing that they cannot start without: the first of each volume.
-pub fn missing(input: &VolumeInput) -> Vec<VolumeError> {
-    let volumes = input.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    let all = volumes.iter().filter_map(|volume| collect(volume, &sources(input)).err());
+/// What the volumes of a pod cannot start without and is not there: the first of each volume.
+pub fn missing(pod: &Pod, objects: &Objects) -> Vec<VolumeError> {
+    // What is missing does not depend on them.
+    let facts = DownwardFacts::default();
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    let sources = Sources { pod, objects, facts: &facts };
+    let all = volumes.iter().filter_map(|volume| collect(volume, &sources).err());
     all.filter(VolumeError::is_missing).collect()
 }
 

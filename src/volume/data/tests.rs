@@ -27,6 +27,7 @@ fn object(kind: ObjectKind, name: &str, value: &str) -> Arc<DataObject> {
         key: ObjectKey::new(kind, "default", name),
         data: [("k".to_owned(), value.as_bytes().to_vec())].into(),
         secret_type: None,
+        binary: Default::default(),
         immutable: false,
         origin: Default::default(),
     })

@@ -12,6 +12,7 @@ fn object(kind: ObjectKind, name: &str, data: &[(&str, &str)]) -> Arc<DataObject
         key: ObjectKey::new(kind, "apps", name),
         data: data.collect(),
         secret_type: None,
+        binary: Default::default(),
         immutable: false,
         origin: Default::default(),
     })

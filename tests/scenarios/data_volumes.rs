@@ -125,11 +125,11 @@ fn a_pod_waits_for_a_missing_object_by_name_and_starts_when_it_comes() {
     });
     write_private(&instance, "token.yaml", &secret("token", "{t: abc}"));
     instance
-        .write("key.yaml", &(config_map("app", "{late: y}") + "---\n" + &pod_with("key", &[("v", items)])));
+        .write("key.yaml", &(config_map("app", "{late: here}") + "---\n" + &pod_with("key", &[("v", items)])));
     instance.ready("needs");
     instance.ready("key");
     assert_eq!(instance.exec("needs", "cat /key/t"), "abc");
-    assert_eq!(instance.exec("key", "cat /v/late"), "y");
+    assert_eq!(instance.exec("key", "cat /v/late"), "here");
     prints(&instance, "may", "cat /key/t", "abc");
     assert!(same(&instance, &may), "what was optional appears without a restart");
 }

@@ -8,6 +8,7 @@
 mod atomic;
 mod data;
 mod empty_dir;
+pub mod fs_group;
 mod host_path;
 mod mount_table;
 mod payload;
@@ -28,6 +29,7 @@ use crate::objects::{ObjectKey, Objects};
 use crate::runtime::downward::DownwardFacts;
 use crate::system::{SystemError, mounts};
 
+pub use fs_group::FsGroup;
 use mount_table::MountTable;
 
 /// A file system that does not answer for so long (a dead NFS server) is given up for this attempt.

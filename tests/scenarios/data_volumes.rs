@@ -124,8 +124,10 @@ fn a_pod_waits_for_a_missing_object_by_name_and_starts_when_it_comes() {
         p.waiting_message("main").contains("key \"late\" of ConfigMap default/app")
     });
     write_private(&instance, "token.yaml", &secret("token", "{t: abc}"));
-    instance
-        .write("key.yaml", &(config_map("app", "{late: here}") + "---\n" + &pod_with("key", &[("v", items)])));
+    instance.write(
+        "key.yaml",
+        &(config_map("app", "{late: here}") + "---\n" + &pod_with("key", &[("v", items)])),
+    );
     instance.ready("needs");
     instance.ready("key");
     assert_eq!(instance.exec("needs", "cat /key/t"), "abc");

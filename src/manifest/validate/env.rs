@@ -158,10 +158,10 @@ pub fn resource_field_ref(from: &ResourceFieldSelector, path: &Path, findings: &
     let Some(divisor) = from.divisor.as_ref() else { return };
     let cpu = from.resource.ends_with(".cpu");
     let units = if cpu { &["1m", "1"][..] } else { UNITS };
-    let same = |unit: &&str| Quantity::parse(unit).ok() == Quantity::parse(&divisor.0).ok();
+    let same = |unit: &str| Quantity::parse(unit).ok() == Quantity::parse(&divisor.0).ok();
     // Zero stands for one that was left out.
     let zero = Quantity::parse(&divisor.0).is_ok_and(Quantity::is_zero);
-    if !zero && !units.iter().any(|unit| same(&unit)) {
+    if !zero && !units.iter().any(|unit| same(unit)) {
         let resource = from.resource.split_once('.').map_or("", |(_, name)| name);
         let why =
             format!("only divisor's values {} are supported with the {resource} resource", units.join(", "));

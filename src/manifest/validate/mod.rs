@@ -6,6 +6,8 @@
 
 mod container;
 mod data;
+mod env;
+mod files;
 mod image;
 mod mounts;
 mod ports;

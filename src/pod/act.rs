@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Plan, State, Stopping};
+use super::plan::{Action, Plan, State, entries, has_post_start, is_sidecar};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
-use crate::store::SandboxRecord;
+use crate::runtime::{Kind, StartError, StartOrder, TaskState, entry_hash, new_id};
+use crate::store::{HookPhase, SandboxRecord, StopCause};
 use crate::system::clock;
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
@@ -42,11 +42,25 @@ impl Worker {
                 Action::CreateSandbox => self.create_sandbox().await,
                 Action::DropSandbox => self.drop_sandbox().await,
                 Action::Start { name, kind, restarts } => self.start(name, *kind, *restarts, seen).await,
-                Action::Stop { id, name, step, deadline, why } => {
-                    let stopping = Stopping { sent: *step, deadline: *deadline };
-                    self.stop(id, name, stopping, why, seen).await;
+                Action::PostStart { id, name } => {
+                    self.post_start(id, name);
                     false
                 }
+                Action::BeginStop { id, name, pre_stop, stopping, why } => {
+                    self.begin_stop(id, name, *pre_stop, stopping.clone(), *why);
+                    false
+                }
+                Action::Stop { id, name, step, stopping, why } => {
+                    self.stop(id, name, stopping, *step, *why, seen).await;
+                    false
+                }
+                Action::Hurry { id, name, stopping } => {
+                    self.hurry_stop(id, name, stopping.clone());
+                    false
+                }
+                Action::RestartAll { by } => self.restart_all(by),
+                Action::Renew => self.renew(),
+                Action::Expire => self.expire(),
             };
         }
         progressed
@@ -75,7 +89,8 @@ impl Worker {
             Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
         current.status.sandboxes += 1;
         current.status.start_time.get_or_insert_with(Timestamp::now);
-        for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+        let init = current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+        for init in init.filter(|c| !is_sidecar(c)) {
             if let Some(history) = current.status.containers.get_mut(&init.name) {
                 history.completed = false;
                 history.container_id = None;
@@ -167,6 +182,8 @@ impl Worker {
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
             let hash = entry_hash(&manifest, name).to_owned();
+            let spec = manifest.pod.spec.iter().flat_map(entries);
+            let hook = spec.map(|(_, c)| c).find(|c| c.name == name).is_some_and(has_post_start);
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;
@@ -177,6 +194,8 @@ impl Worker {
                 history.image_id = created.image_id.clone();
                 history.started = None;
                 history.started_at = None;
+                history.post_start = hook.then_some(HookPhase::Due);
+                history.stop = None;
                 if restarts == 0 {
                     history.backoff = None;
                 }
@@ -261,6 +280,7 @@ impl Worker {
                 finished: Timestamp::now(),
                 finished_at: now,
                 ran_for: Duration::ZERO,
+                cause: StopCause::Other,
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
@@ -268,27 +288,6 @@ impl Worker {
         tracing::warn!(pod = %self.key, container = %name, "{e}");
         let text = format!("cannot start container {name}: {}", e.message);
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
-    }
-
-    async fn stop(&mut self, id: &str, name: &str, stopping: Stopping, why: &str, seen: &Seen) {
-        let first = self.stopping.insert(id.to_owned(), stopping).is_none();
-        let Some(container) = seen.observed.iter().find(|o| o.id == id) else { return };
-        if first {
-            tracing::info!(pod = %self.key, container = %name, why, "stopping container");
-            let text = format!("stopping container {name} ({why})");
-            self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
-        } else if stopping.sent >= StopStep::Kill {
-            let how = match stopping.sent {
-                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
-                _ => "its grace is over: sending SIGKILL",
-            };
-            tracing::warn!(pod = %self.key, container = %name, "{how}");
-            let text = format!("container {name}: {how}");
-            self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
-        }
-        if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
-            tracing::warn!(pod = %self.key, container = %name, "cannot stop it: {e}");
-        }
     }
 
     fn hold_error(&mut self, name: &str, e: &StartError) {

@@ -88,7 +88,13 @@ impl Worker {
             history.container_id = None;
             history.started = None;
             history.started_at = None;
+            history.post_start = None;
+            history.stop = None;
         }
+        current.status.start_time = None;
+        current.status.active = Default::default();
+        current.status.verdict = None;
+        current.status.restart_all = None;
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::context::Context;
+use super::hooks::Hooks;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
@@ -94,6 +95,7 @@ pub struct Worker {
     /// Further records of this key, all of pods on their way out: taken one after the other.
     backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
+    pub(super) hooks: Hooks,
     pub(super) held: BTreeMap<String, Held>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
@@ -137,6 +139,7 @@ impl Worker {
             current: None,
             backlog: stored,
             stopping: BTreeMap::new(),
+            hooks: Hooks::default(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
             vanished: BTreeMap::new(),
@@ -163,8 +166,12 @@ impl Worker {
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
                     tokio::select! {
-                        changed = self.mail.changed() => if changed.is_err() { return },
+                        changed = self.mail.changed() => if changed.is_err() {
+                            // podling ends; the next one takes its hooks up.
+                            return self.hooks.leave();
+                        },
                         () = tokio::time::sleep(wait) => {}
+                        () = self.hooks.wait() => {}
                     }
                 }
             }
@@ -203,6 +210,8 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            self.mind_hooks(&seen);
+            self.take_hook_ends();
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
             self.publish(goal, &seen, &plan);
@@ -228,7 +237,8 @@ impl Worker {
         due.unwrap_or(now + RESYNC)
     }
 
-    fn decide(&self, goal: Goal, seen: &Seen) -> Plan {
+    fn decide(&mut self, goal: Goal, seen: &Seen) -> Plan {
+        let deadline = self.count_active(goal == Goal::Run);
         let Some(current) = &self.current else { return Plan::default() };
         let Some(spec) = &current.manifest.pod.spec else { return Plan::default() };
         let held = self.held.iter().map(|(name, h)| (name.clone(), h.until)).collect();
@@ -242,6 +252,7 @@ impl Worker {
             stopping: &self.stopping,
             held: &held,
             health: &self.health,
+            deadline,
             now: clock::now(),
         })
     }
@@ -259,6 +270,7 @@ impl Worker {
             recreating: false,
             deleting: None,
         });
+        self.resume_stops();
     }
 
     /// Takes a pod on that this worker has nothing of.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::lifecycle::{ActiveTime, HookPhase, RestartAll, StopCause, StopRecord, Verdict};
 use crate::manifest::PodManifest;
 use crate::source::DirIdentity;
 use crate::system::clock::{self, Moment};
@@ -67,6 +68,15 @@ pub struct StatusRecord {
     pub sandboxes: u32,
     /// When podling first worked on the pod (`status.startTime`).
     pub start_time: Option<Timestamp>,
+    /// How long the pod has been active; counted for pods with a deadline only.
+    #[serde(skip_serializing_if = "is_default")]
+    pub active: ActiveTime,
+    /// The pod failed as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Restarts of all containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_all: Option<RestartAll>,
     /// By container name, init containers too.
     pub containers: BTreeMap<String, ContainerHistory>,
     /// When the conditions last changed: condition type to (status, time).
@@ -88,6 +98,9 @@ impl Default for StatusRecord {
             sandbox: None,
             sandboxes: 0,
             start_time: None,
+            active: ActiveTime::default(),
+            verdict: None,
+            restart_all: None,
             containers: BTreeMap::new(),
             conditions: BTreeMap::new(),
         }
@@ -105,6 +118,11 @@ impl StatusRecord {
         for history in self.containers.values_mut() {
             history.backoff = None;
             history.started_at = None;
+            history.stop = None;
+        }
+        self.active.counted = None;
+        if let Some(all) = &mut self.restart_all {
+            all.backoff = Backoff::default();
         }
         if let Some(sandbox) = &mut self.sandbox {
             sandbox.ready = false;
@@ -155,6 +173,12 @@ pub struct ContainerHistory {
     pub backoff: Option<Backoff>,
     /// Init container that succeeded in the current sandbox.
     pub completed: bool,
+    /// The `postStart` hook of the current run; none: no hook, or the run began before podling ran hooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_start: Option<HookPhase>,
+    /// The stop of the current run, while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopRecord>,
 }
 
 impl ContainerHistory {
@@ -191,6 +215,13 @@ pub struct Exit {
     /// Length of the run.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
+    /// Why podling ended it, if it did.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cause: StopCause,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.

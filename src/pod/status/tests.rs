@@ -1,7 +1,10 @@
+use k8s_openapi::api::core::v1::PodCondition;
+
 use super::*;
+use crate::manifest::PodManifest;
 use crate::pod::plan::State;
-use crate::store::SandboxRecord;
-use crate::system::clock::Moment;
+use crate::store::{Exit, HookPhase, PodRecord, RestartAll, SandboxRecord, StopCause, Verdict};
+use crate::system::clock::{self, Moment};
 
 struct Case {
     spec: PodSpec,
@@ -82,6 +85,7 @@ impl Case {
             finished,
             finished_at: Moment::default(),
             ran_for: Default::default(),
+            cause: StopCause::Other,
         });
         self
     }

@@ -9,8 +9,9 @@ use super::board::EventType;
 use super::plan::{Action, Plan, State, entries, has_post_start, is_sidecar};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
+use crate::runtime::spec::qos::pod_resources;
 use crate::runtime::{Kind, StartError, StartOrder, TaskState, entry_hash, new_id};
-use crate::store::{HookPhase, SandboxRecord, StopCause};
+use crate::store::{Farewell, HookPhase, SandboxRecord, StopCause};
 use crate::system::clock;
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
@@ -88,6 +89,7 @@ impl Worker {
         current.status.sandbox =
             Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
         current.status.sandboxes += 1;
+        current.status.pod_limits = current.manifest.pod.spec.as_ref().map(pod_resources);
         current.status.start_time.get_or_insert_with(Timestamp::now);
         let init = current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
         for init in init.filter(|c| !is_sidecar(c)) {
@@ -184,12 +186,16 @@ impl Worker {
             let hash = entry_hash(&manifest, name).to_owned();
             let spec = manifest.pod.spec.iter().flat_map(entries);
             let hook = spec.map(|(_, c)| c).find(|c| c.name == name).is_some_and(has_post_start);
+            let resources = super::resize::resources(&manifest, name);
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.hash_before = None;
+                history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
+                history.resources = Some(resources);
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
                 history.started = None;

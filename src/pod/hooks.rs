@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use self::run::Job;
 use super::board::EventType;
+use super::plan::entries;
 use super::worker::{Seen, Worker};
 use crate::runtime::ExecPurpose;
 use crate::store::HookPhase;
@@ -141,9 +142,9 @@ impl Worker {
 
     fn job(&self, id: &str, name: &str, hook: Hook, limit: Duration, ran: Option<Duration>) -> Option<Job> {
         let current = self.current.as_ref()?;
-        let handler = self.handler(name, hook)?;
+        let handler = self.handler(id, name, hook)?;
         let spec = current.manifest.pod.spec.as_ref()?;
-        let container = super::plan::entries(spec).map(|(_, c)| c).find(|c| c.name == name);
+        let container = entries(spec).map(|(_, c)| c).find(|c| c.name == name);
         let host_ips = self.ctx.host_ips.borrow().clone();
         let hosts = match &current.status.sandbox {
             // There on purpose: a pod in the host's network may listen on any address of the host.
@@ -165,9 +166,15 @@ impl Worker {
         })
     }
 
-    fn handler(&self, name: &str, hook: Hook) -> Option<LifecycleHandler> {
-        let spec = self.current.as_ref()?.manifest.pod.spec.as_ref()?;
-        let lifecycle = super::plan::entries(spec).find(|(_, c)| c.name == name)?.1.lifecycle.as_ref()?;
+    fn handler(&self, id: &str, name: &str, hook: Hook) -> Option<LifecycleHandler> {
+        let current = self.current.as_ref()?;
+        let run = current.status.containers.get(name).filter(|h| h.container_id.as_deref() == Some(id));
+        if let (Hook::PreStop, Some(farewell)) = (hook, run.and_then(|h| h.farewell.as_ref())) {
+            // As it was when the container was started: its entry may have changed since, or be gone.
+            return farewell.pre_stop.clone();
+        }
+        let spec = current.manifest.pod.spec.as_ref()?;
+        let lifecycle = entries(spec).find(|(_, c)| c.name == name)?.1.lifecycle.as_ref()?;
         match hook {
             Hook::PostStart => lifecycle.post_start.clone(),
             Hook::PreStop => lifecycle.pre_stop.clone(),

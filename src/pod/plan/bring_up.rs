@@ -100,7 +100,7 @@ fn mind(view: &View<'_>, plan: &mut Plan, instance: &Instance, hash: Option<&Str
 fn hash<'a>(view: &View<'a>, kind: Kind, name: &str) -> Option<&'a String> {
     match kind {
         Kind::Regular => view.hashes.containers.get(name),
-        _ => None,
+        _ => view.hashes.init_containers.get(name),
     }
 }
 

@@ -4,12 +4,15 @@
 //! The grace counts from the beginning of the stop. What the hook and the wait for its turn take of it is lost
 //! to the container, but it always has [`STOP_FLOOR`] between the signal and SIGKILL.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::view::{Action, Instance, Plan, View, is_sidecar};
 use super::why::Why;
 use crate::runtime::{Kind, StopStep};
-use crate::store::{HookPhase, StopCause, StopRecord};
+use crate::store::{Farewell, HookPhase, StopCause, StopRecord};
 use crate::system::clock::Moment;
 
 /// Least time between a stop signal and SIGKILL, whatever the grace (the kubelet's floor).
@@ -85,7 +88,7 @@ impl From<Why> for Wish {
 /// Takes the next step in stopping a container, when it is due.
 pub(super) fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, wish: impl Into<Wish>) {
     let wish = wish.into();
-    let grace = wish.grace.unwrap_or_else(|| grace(view, instance));
+    let grace = wish.grace.unwrap_or_else(|| Duration::from_secs(farewell(view, instance).grace_seconds));
     let Some(before) = view.stopping.get(&instance.id) else {
         return begin(view, plan, instance, wish, grace);
     };
@@ -116,7 +119,9 @@ pub(super) fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, wish: 
 
 fn begin(view: &View<'_>, plan: &mut Plan, instance: &Instance, wish: Wish, grace: Duration) {
     let pause = instance.kind == Kind::Pause;
-    let hook = !pause && !grace.is_zero() && has_pre_stop(view, instance);
+    // A socket to connect to is no hook that anybody runs.
+    let runs = |handler: &LifecycleHandler| handler.tcp_socket.is_none();
+    let hook = !pause && !grace.is_zero() && farewell(view, instance).pre_stop.as_ref().is_some_and(runs);
     let mut stopping = Stopping {
         began: view.now,
         grace,
@@ -146,15 +151,12 @@ fn send(plan: &mut Plan, instance: &Instance, stopping: Stopping, why: Why) {
     plan.actions.push(Action::Stop { id, name, step, stopping, why });
 }
 
-/// The pod's grace; a kubelet counts less than a second as one.
-fn grace(view: &View<'_>, _instance: &Instance) -> Duration {
-    Duration::from_secs(view.spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs())
-}
-
-/// Whether there is a `preStop` hook to run; a socket to connect to is no hook that anybody runs.
-fn has_pre_stop(view: &View<'_>, instance: &Instance) -> bool {
-    let lifecycle = view.entry(&instance.name).and_then(|c| c.lifecycle.as_ref());
-    lifecycle.and_then(|l| l.pre_stop.as_ref()).is_some_and(|h| h.tcp_socket.is_none())
+/// How the run is to be ended, from when it was started: the spec may be a newer one.
+fn farewell<'a>(view: &View<'a>, instance: &Instance) -> Cow<'a, Farewell> {
+    match view.run(instance).and_then(|h| h.farewell.as_ref()) {
+        Some(farewell) => Cow::Borrowed(farewell),
+        None => Cow::Owned(Farewell::of(view.spec, &instance.name)),
+    }
 }
 
 /// Whether nothing that needs this container lives any more: sidecars go after the containers they serve, the

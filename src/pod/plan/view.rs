@@ -111,11 +111,6 @@ impl<'a> View<'a> {
     pub fn regular_lives(&self) -> bool {
         self.spec.containers.iter().any(|c| self.live(Kind::Regular, &c.name).is_some())
     }
-
-    /// The entry of a name.
-    pub fn entry(&self, name: &str) -> Option<&'a Container> {
-        entries(self.spec).map(|(_, c)| c).find(|c| c.name == name)
-    }
 }
 
 /// All entries of a spec, `initContainers` first.

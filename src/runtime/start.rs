@@ -126,7 +126,7 @@ impl Runtime {
             attempt: order.attempt,
         };
         let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        let signal = stop_signal(&image);
+        let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mounts = self.create_record(&new, Some(&image)).await?;
@@ -417,9 +417,11 @@ fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
-/// The signal that the image asks to be stopped with: a name with or without SIG, or a number.
-fn stop_signal(image: &Image) -> i32 {
-    let wanted = image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+/// The signal that the manifest, else the image, asks to be stopped with: a name with or without SIG, or a
+/// number.
+fn stop_signal(container: &Container, image: &Image) -> i32 {
+    let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+    let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
 }
 

@@ -12,6 +12,7 @@ mod directory;
 mod faults;
 mod harness;
 mod isolation;
+mod lifecycle;
 mod logs;
 mod network;
 mod pods;

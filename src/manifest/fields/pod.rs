@@ -36,7 +36,7 @@ pub static POD: Object = Object {
 pub static POD_SPEC: Object = Object {
     name: "PodSpec",
     fields: &[
-        f("activeDeadlineSeconds", Int64, refused("the pod would run on past its deadline")),
+        f("activeDeadlineSeconds", Int64, HONOURED),
         f("affinity", Shape::Object(&AFFINITY), CLUSTER).but(&[(Lit::Empty, HONOURED)]),
         f(
             "automountServiceAccountToken",

@@ -173,7 +173,7 @@ fn a_pre_stop_hook_over_http_reaches_the_pod_and_its_status_is_told() {
     instance.write("web.yaml", &text);
     instance.ready("web");
     instance.until("it listens", |i| {
-        (!i.exec("web", "cat /proc/net/tcp | grep :46A0 || true").is_empty()).then_some(())
+        (!i.exec("web", "cat /proc/net/tcp /proc/net/tcp6 | grep :46A0 || true").is_empty()).then_some(())
     });
     instance.remove("web.yaml");
     instance.gone("web");

@@ -20,10 +20,12 @@ mod node;
 mod objects;
 mod positions;
 mod quantity;
+pub mod references;
 mod strict;
 mod suggest;
 mod support;
 mod support_doc;
+pub mod sysctl;
 #[cfg(test)]
 mod tests;
 mod validate;

@@ -1,14 +1,16 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::environment::{EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
-use super::{Kind, Labels, Runtime, logs, new_id};
+use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
@@ -42,7 +44,7 @@ impl StartError {
         Self::new("CreateContainerConfigError", message)
     }
 
-    fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
+    pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
         Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
     }
 }
@@ -93,16 +95,22 @@ impl Runtime {
             return self.create_pause(order).await;
         }
         let container = container(order)?;
+        let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
+        let seccomp_file =
+            profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
+        profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
+        let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
         let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+        self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
+        let env = self.environment(order, container, &volumes)?;
         let mounts = mount_sources(container, &volumes)?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
-        let spec_of_pod = pod_spec(order.manifest)?;
         let qos = qos::qos_class(spec_of_pod);
         let host_devices =
             if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
@@ -114,6 +122,7 @@ impl Runtime {
             image: &image.config,
             image_name: &image.name,
             user: &user,
+            env: &env,
             sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
             mounts: &mounts,
             termination_log: Some(&termination_log),
@@ -122,18 +131,32 @@ impl Runtime {
             host_devices: &host_devices,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
+            seccomp_file: seccomp_file.as_ref(),
             image_volumes: &image_volumes,
             attempt: order.attempt,
         };
-        let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let mut oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let sandbox_dir = self.inner.paths.sandbox(&order.sandbox.id);
+        let ids = userns::wanted(spec_of_pod).then(|| self.id_range(order.uid)).transpose()?;
+        if ids.is_some() {
+            // Again, as a start of podling closes the directories that this opens.
+            self.check_user_namespaces()?;
+            tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
+        }
         let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
-        let mounts = self.create_record(&new, Some(&image)).await?;
+        let mut mounts = self.create_record(&new, Some(&image)).await?;
+        if let Some(ids) = ids {
+            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &new.id, ids))?;
+        }
         let io = self.task_io(order, container)?;
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
+        if ids.is_some() {
+            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+        }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
             Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
@@ -150,6 +173,23 @@ impl Runtime {
         VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
     }
 
+    /// The container's own variables. One that has no value yet leaves the container waiting.
+    fn environment(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, volume::PreparedVolume>,
+    ) -> Result<Vec<(String, String)>, StartError> {
+        let input = EnvInput {
+            pod: &order.manifest.pod,
+            container,
+            facts: &self.downward_facts(order.uid, order.sandbox),
+            objects: &self.inner.objects,
+            volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
+        };
+        tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
     /// Runs what was created.
     pub async fn start(&self, id: &str) -> Result<(), StartError> {
         match self.inner.ctd.start_task(id).await {
@@ -158,35 +198,7 @@ impl Runtime {
         }
     }
 
-    async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
-        let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
-        let qos = qos::qos_class(pod_spec(order.manifest)?);
-        let id = new_id();
-        let oci = spec::pause(&spec::PauseInput {
-            pod: &order.manifest.pod,
-            uid: order.uid,
-            sandbox: &sandbox,
-            rootfs: &self.inner.pause_rootfs,
-            binary: &self.inner.pause,
-            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
-            node: &self.inner.features,
-        });
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
-        self.create_record(&new, None).await?;
-        self.note_shim(order, &new.id)?;
-        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
-        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
-        Ok(Started {
-            id: new.id,
-            image: new.image,
-            image_id: String::new(),
-            pid,
-            stale: false,
-            refused: None,
-        })
-    }
-
-    async fn new_container(
+    pub(super) async fn new_container(
         &self,
         order: &StartOrder<'_>,
         id: String,
@@ -218,13 +230,13 @@ impl Runtime {
             id,
             image,
             labels: labels.to_map(&self.inner.root_label),
-            runtime: self.inner.oci.clone(),
+            runtime: self.oci_runtime_of(pod_spec(order.manifest)?)?,
             spec: oci,
         })
     }
 
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
-    async fn create_record(
+    pub(super) async fn create_record(
         &self,
         new: &NewContainer,
         image: Option<&Image>,
@@ -237,7 +249,7 @@ impl Runtime {
         }
     }
 
-    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+    pub(super) fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
         self.inner
             .notes
             .add(&order.sandbox.id, id)

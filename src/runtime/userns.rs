@@ -114,6 +114,10 @@ impl Runtime {
             }
         }
         set(&run, 0o711)?;
+        if let Some(above) = run.parent().filter(|_| !self.inner.paths.is_system()) {
+            // podling's own too, under a root of its own.
+            set(above, 0o711)?;
+        }
         let passable = |dir: &&Path| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0);
         match run.ancestors().find(|dir| !passable(dir)) {
             None => Ok(()),

@@ -181,7 +181,8 @@ fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
     fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
     let container = "volumeMounts: [{name: e, mountPath: /e}]";
     let spec = "hostUsers: false\nvolumes: [{name: e, emptyDir: {}}]";
-    instance.write("own.yaml", &sleeping("own", spec, container));
+    let says = "[sh, -c, 'echo hello > /dev/stdout; exec sleep 1000']";
+    instance.write("own.yaml", &sleeping("own", spec, container).replace("[sleep, '1000']", says));
     instance.write("two.yaml", &sleeping("two", &format!("{spec}\nshareProcessNamespace: true"), container));
     let ids = |instance: &Instance, name: &str| {
         let pod = instance.ready(name);
@@ -204,6 +205,7 @@ fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(volume).expect("it was made"));
     assert_eq!(owner, 0, "on the disk it is root's");
     assert!(instance.exec("own", "ip -o addr show eth0").contains("inet "));
+    assert_eq!(instance.ok(&["logs", "own"]), "hello\n");
 
     let before = instance.pod("own").expect("it runs");
     instance.restart_podling();

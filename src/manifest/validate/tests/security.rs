@@ -8,8 +8,8 @@ fn a_name_over_the_others_and_profiles_follow_the_apis_rules() {
         "hostnameOverride: A_b\nhostNetwork: true\nsetHostnameAsFQDN: true",
         &[
             "spec.hostnameOverride: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (such as 'example.com'), and have at most 253 characters",
-            "spec.setHostnameAsFQDN: Forbidden: when `hostnameOverride` is set",
             "spec.hostNetwork: Forbidden: when `hostnameOverride` is set",
+            "spec.setHostnameAsFQDN: Forbidden: when `hostnameOverride` is set",
         ],
     );
     in_spec(

@@ -9,6 +9,7 @@ mod support;
 mod adoption;
 mod cli;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;

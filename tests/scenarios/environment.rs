@@ -3,7 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::support::{Instance, Options, SLEEP, shell, sleeper};
+use crate::support::{Instance, Options, shell, sleeper};
+
+/// Runs until TERM and then ends at once.
+const SLEEP: &str = "trap 'exit 0' TERM; sleep 1d & wait";
 
 /// A pod whose container writes its environment into its log and sleeps. `env` are lines of the container.
 fn told(name: &str, env: &str) -> String {

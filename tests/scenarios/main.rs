@@ -8,7 +8,9 @@ mod support;
 
 mod adoption;
 mod cli;
+mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;

@@ -196,10 +196,17 @@ fn hostname_override(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     }
 }
 
+/// Labels by which a pod chooses the operating system of its node; the second one is of old manifests.
+const OS_LABELS: &[&str] = &["kubernetes.io/os", "beta.kubernetes.io/os"];
+
 /// What only means something in a cluster, but is refused by the API when it is wrong.
 fn cluster(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     if let Some(map) = &spec.node_selector {
-        labels(findings, &path.field("nodeSelector"), map);
+        let path = path.field("nodeSelector");
+        labels(findings, &path, map);
+        for key in OS_LABELS.iter().filter(|key| map.get(**key).is_some_and(|os| os == "windows")) {
+            findings.invalid(&path.key(key), "windows", "this node runs Linux containers only");
+        }
     }
     for (field, value) in [
         ("serviceAccountName", &spec.service_account_name),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admission::Refusal;
 use super::board::EventType;
 use super::changes::Changes;
 use super::status::Waiting;
@@ -43,8 +44,13 @@ impl Worker {
             }
             return self.accept(new);
         }
-        if let Err(why) = self.could_start(new, &changes).await {
-            return self.hold_update(why);
+        if let Err(refusal) = self.could_start(new, &changes).await {
+            if changes.is_resize() {
+                let reason = if refusal.never { "Infeasible" } else { "Deferred" };
+                let message = refusal.why.message.clone();
+                self.resize_pending = Some(Waiting { reason: reason.into(), message });
+            }
+            return self.hold_update(refusal.why);
         }
         self.held.clear();
         if !changes.recreates() {
@@ -72,6 +78,9 @@ impl Worker {
             if history.hash != hash && history.hash == entry_hash(&current.manifest, name) {
                 history.hash_before = Some(std::mem::replace(&mut history.hash, hash.to_owned()));
             }
+        }
+        if current.status.sandbox.is_some() {
+            self.ctx.claims.adopt(&self.key, new, &self.ctx.capacity());
         }
         // Before the manifest: until that is saved, too, the hash before counts as well.
         self.save_status_for_good();
@@ -106,14 +115,17 @@ impl Worker {
         self.save_spec();
     }
 
-    /// Whether the new spec has all it needs: images, host ports.
-    async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Waiting> {
-        let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
-        self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
+    /// Whether the new spec has all it needs: what other pods have too much of, images.
+    async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Refusal> {
+        self.ctx.claims.would_fit(&self.key, new, &self.ctx.capacity())?;
         if changes.keeps_processes() {
             return Ok(());
         }
-        self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
+        let found = self.ctx.runtime.check_images(new).await;
+        found.map_err(|e| Refusal {
+            why: Waiting { reason: e.reason.into(), message: e.message },
+            never: false,
+        })
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.

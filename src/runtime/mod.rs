@@ -11,6 +11,7 @@ pub mod logs;
 mod mounts;
 mod node;
 mod observe;
+mod resize;
 mod sandbox;
 mod shims;
 pub mod spec;

@@ -1,5 +1,6 @@
 //! The config file: its fields, what each may say, and the findings when it says something else.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use serde_saphyr::Spanned;
 use super::error::{Finding, SettingsError};
 use super::tree::Value;
 use super::units::{parse_bytes, parse_duration};
-use super::{ContainerdChoice, check};
-use crate::manifest::nearest;
+use super::{ContainerdChoice, check, node};
+use crate::manifest::{Quantity, nearest};
 
 /// Every top-level field, as `docs/configuration.md` lists them.
 pub(super) const FIELDS: &[&str] = &[
@@ -38,6 +39,12 @@ pub(super) const FIELDS: &[&str] = &[
     "clusterDNS",
     "clusterDomain",
     "ociRuntime",
+    "maxPods",
+    "systemReserved",
+    "kubeReserved",
+    "capacity",
+    "nodeLabels",
+    "priorityClasses",
 ];
 
 /// Fields under `crashLoopBackOff`.
@@ -71,6 +78,12 @@ pub(super) struct FileSettings {
     pub cluster_dns: Option<Vec<String>>,
     pub cluster_domain: Option<String>,
     pub runtime: Option<String>,
+    pub max_pods: Option<u32>,
+    pub system_reserved: Option<BTreeMap<String, Quantity>>,
+    pub kube_reserved: Option<BTreeMap<String, Quantity>>,
+    pub capacity: Option<BTreeMap<String, Quantity>>,
+    pub node_labels: Option<BTreeMap<String, String>>,
+    pub priority_classes: Option<BTreeMap<String, i32>>,
 }
 
 /// Reads the text of a config file. All findings are collected before it gives up.
@@ -159,6 +172,12 @@ impl Reader {
             "clusterDNS" => out.cluster_dns = Some(addresses(name, value)?),
             "clusterDomain" => out.cluster_domain = Some(checked(name, value, check::domain)?),
             "ociRuntime" => out.runtime = Some(checked(name, value, check::runtime)?),
+            "maxPods" => out.max_pods = Some(integer(name, value, 0, i32::MAX as u32)?),
+            "systemReserved" => out.system_reserved = Some(node::amounts(name, value)?),
+            "kubeReserved" => out.kube_reserved = Some(node::amounts(name, value)?),
+            "capacity" => out.capacity = Some(node::amounts(name, value)?),
+            "nodeLabels" => out.node_labels = Some(node::labels(name, value)?),
+            "priorityClasses" => out.priority_classes = Some(node::classes(name, value)?),
             _ => return Err(unknown(name, FIELDS)),
         }
         Ok(())

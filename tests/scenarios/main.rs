@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod directory;
@@ -16,4 +17,5 @@ mod logs;
 mod network;
 mod pods;
 mod restarts;
+mod updates;
 mod words;

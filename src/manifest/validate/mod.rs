@@ -8,6 +8,7 @@ mod container;
 mod data;
 mod image;
 mod mounts;
+mod node_affinity;
 mod ports;
 mod probes;
 mod resources;

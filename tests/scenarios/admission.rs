@@ -138,9 +138,9 @@ fn a_pod_starts_after_those_it_names_and_runs_on_without_them() {
     };
     instance.write("app.yaml", &after("app", "db"));
     waits(&instance, "app", "StartAfter", "waits for default/db, for which there is no manifest");
-    instance.write("x.yaml", &after("x", "y"));
-    instance.write("y.yaml", &after("y", "x"));
-    waits(&instance, "x", "StartAfterCycle", "default/x -> default/y -> default/x");
+    instance.write("one.yaml", &after("one", "two"));
+    instance.write("two.yaml", &after("two", "one"));
+    waits(&instance, "one", "StartAfterCycle", "default/one -> default/two -> default/one");
     instance.write("db.yaml", &shell("db", SLEEP, ""));
     instance.ready("db");
     let view = instance.ready("app");

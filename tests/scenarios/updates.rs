@@ -178,6 +178,8 @@ fn processor_and_memory_are_resized_in_place() {
 #[test]
 fn memory_in_use_is_not_taken_away_and_the_pod_says_so() {
     let instance = Instance::start();
+    let script = format!("head -c 40000000 /dev/zero > /m/f; echo full; {SLEEP}");
+    let script = serde_json::to_string(&script).expect("a string can be JSON");
     let hog = |limit: &str| {
         pod(
             "hog",
@@ -189,7 +191,7 @@ fn memory_in_use_is_not_taken_away_and_the_pod_says_so() {
                 containers:
                 - name: main
                   image: test/shell:1
-                  command: [sh, -c, 'head -c 40000000 /dev/zero > /m/f; echo full; {SLEEP}']
+                  command: [sh, -c, {script}]
                   resources: {{requests: {{memory: 8Mi}}, limits: {{memory: {limit}}}}}
                   volumeMounts: [{{name: m, mountPath: /m}}]
                 "

@@ -102,6 +102,8 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
         qos_class: Some(facts.qos_class.into()),
         init_container_statuses: (!init.is_empty()).then_some(init_statuses),
         container_statuses: Some(statuses),
+        allocated_resources: facts.spec.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: facts.spec.resources.clone().filter(|_| facts.resize.is_empty()),
         ..PodStatus::default()
     }
 }

@@ -34,10 +34,14 @@ impl Worker {
             return self.accept(new);
         }
         let changes = Changes::between(&current.manifest, new);
+        let ran = current.status.sandbox.is_some();
+        if !ran {
+            // What kept the old one from starting may be what was edited.
+            self.held.clear();
+        }
         if changes.is_harmless() {
             return self.keep_running(new, &changes);
         }
-        let ran = current.status.sandbox.is_some();
         if !ran {
             if !changes.keeps_processes() {
                 self.forget_runs();
@@ -74,7 +78,11 @@ impl Worker {
             if history.container_id.is_none() || changes.restarts(name) {
                 continue;
             }
-            history.farewell = Some(Farewell::of(spec, name));
+            let farewell = Farewell::of(spec, name);
+            if let Some(id) = history.container_id.as_deref().filter(|_| history.believed_running()) {
+                self.ctx.runtime.relabel(id, hash, &new.hashes.pod, farewell.grace_seconds);
+            }
+            history.farewell = Some(farewell);
             if history.hash != hash && history.hash == entry_hash(&current.manifest, name) {
                 history.hash_before = Some(std::mem::replace(&mut history.hash, hash.to_owned()));
             }

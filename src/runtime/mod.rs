@@ -6,6 +6,7 @@
 
 pub mod containerd;
 pub mod downward;
+mod exec;
 mod labels;
 pub mod logs;
 mod mounts;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+pub use self::exec::{ExecError, ExecPurpose, ExecResult};
 pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};

@@ -16,6 +16,18 @@ impl Runtime {
         job.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
     }
 
+    /// Writes on a container's record that it stands for another entry now, for the day on which the state
+    /// directory is lost. In the background: nothing else reads it.
+    pub fn relabel(&self, id: &str, container_hash: &str, pod_hash: &str, grace_seconds: u64) {
+        let labels = super::labels::in_force(container_hash, pod_hash, grace_seconds);
+        let (this, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            if let Err(e) = this.inner.ctd.set_labels(&id, &labels).await {
+                tracing::debug!(container = %id, "cannot write its labels anew: {e}");
+            }
+        });
+    }
+
     /// Sets the limits of a running container, by way of containerd, so that the OCI runtime knows of them.
     ///
     /// # Errors

@@ -219,3 +219,54 @@ fn memory_in_use_is_not_taken_away_and_the_pod_says_so() {
     assert_eq!(instance.pid(&view, "main"), pid);
     assert!(host::cmdline(pid).contains("sh"));
 }
+
+#[test]
+fn resources_of_the_pod_as_a_whole_are_its_cgroups_and_are_resized_in_place() {
+    let instance = Instance::start();
+    let whole = |memory: &str| {
+        two("")
+            .replace(
+                "      resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 200m, memory: 64Mi}}\n",
+                "",
+            )
+            .replacen(
+                "spec:\n",
+                &format!(
+                    "spec:\n  resources: {{requests: {{memory: 16Mi}}, limits: {{memory: {memory}}}}}\n"
+                ),
+                1,
+            )
+    };
+    instance.write("two.yaml", &whole("64Mi"));
+    let view = instance.ready("two");
+    let before = pids(&instance, &view);
+    assert_eq!(view.0["status"]["qosClass"], "Burstable");
+    let limit = || cgroup_file(&instance, &view, "", "memory.limit_in_bytes", "memory.max");
+    assert_eq!(limit(), (64u64 << 20).to_string());
+    instance.write("two.yaml", &whole("96Mi"));
+    instance
+        .until("the pod's limit is the new one", |_| (limit() == (96u64 << 20).to_string()).then_some(()));
+    let view =
+        instance.until_pod("two", "shows it", |p| p.0["status"]["resources"]["limits"]["memory"] == "96Mi");
+    assert_eq!(pids(&instance, &view), before);
+}
+
+#[test]
+fn an_update_left_on_running_containers_outlives_the_state_directory() {
+    let mut instance = Instance::start();
+    instance.write("two.yaml", &two(""));
+    let view = instance.ready("two");
+    let before = pids(&instance, &view);
+    instance.write("two.yaml", &two("").replace("GracePeriodSeconds: 3", "GracePeriodSeconds: 4"));
+    let text = "nothing restarts (spec.terminationGracePeriodSeconds: 3 -> 4)";
+    instance.until("the edit is in force", |i| i.describes("two", text).then_some(()));
+    let id = view.id("web");
+    instance.until("it stands on the container's record", |i| {
+        i.ctr(&["containers", "info", &id]).contains("\"podling.dev/grace-seconds\": \"4\"").then_some(())
+    });
+    instance.kill_podling();
+    fs::remove_dir_all(instance.root().join("var/lib/podling/pods")).expect("the records are there");
+    instance.start_podling();
+    let view = instance.ready("two");
+    assert_eq!(pids(&instance, &view), before);
+}

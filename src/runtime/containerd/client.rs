@@ -54,6 +54,7 @@ struct Inner {
 struct Lanes {
     store: Semaphore,
     shim: Semaphore,
+    exec: Semaphore,
     start: RankedQueue,
     delete: Semaphore,
     layer: Semaphore,
@@ -66,6 +67,9 @@ pub(crate) enum Lane {
     Store,
     /// A shim's answer.
     Shim,
+    /// A process being started in a container. Apart from other questions to shims, as a container that is
+    /// frozen holds it up.
+    Exec,
     /// Creation and start by the OCI runtime: twice the cores, above that only latency grows. The most important
     /// pods go first.
     Start,
@@ -98,6 +102,7 @@ impl Containerd {
         let lanes = Lanes {
             store: Semaphore::new(32),
             shim: Semaphore::new(32),
+            exec: Semaphore::new(32),
             start: RankedQueue::new(2 * cores),
             delete: Semaphore::new(2 * cores),
             layer: Semaphore::new(cores),
@@ -202,6 +207,7 @@ impl Containerd {
         let (semaphore, _turn) = match lane {
             Lane::Store => (Some(&lanes.store), None),
             Lane::Shim => (Some(&lanes.shim), None),
+            Lane::Exec => (Some(&lanes.exec), None),
             Lane::Start => (None, Some(lanes.start.acquire().await)),
             Lane::Delete => (Some(&lanes.delete), None),
             Lane::Layer => (Some(&lanes.layer), None),

@@ -226,7 +226,7 @@ fn resources_of_the_pod_as_a_whole_are_its_cgroups_and_are_resized_in_place() {
     let whole = |memory: &str| {
         two("")
             .replace(
-                "      resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 200m, memory: 64Mi}}\n",
+                "    resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 200m, memory: 64Mi}}\n",
                 "",
             )
             .replacen(

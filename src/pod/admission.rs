@@ -56,22 +56,19 @@ impl Claims {
         if books.held.get(key) == Some(&wanted) {
             return Ok(());
         }
-        let own = books.held.get(key).map(|share| share.ports.clone()).unwrap_or_default();
-        let checked = judge(&books, key, &wanted, manifest, node).and_then(|()| {
-            let mut fresh = wanted.ports.iter().filter(|p| !own.contains(p));
-            fresh.try_for_each(|port| is_free_on_host(port)).map_err(|e| port_taken(e.to_string()))
-        });
-        match checked {
-            Ok(()) => {
-                books.waiting.remove(key);
-                books.held.insert(key.clone(), wanted);
-                Ok(())
-            }
-            Err(refusal) => {
+        books.waiting.remove(key);
+        if let Err(refusal) = judge(&books, key, &wanted, manifest, node) {
+            // One that can never come must not be waited for.
+            if !refusal.never {
                 books.waiting.insert(key.clone(), wanted);
-                Err(refusal)
             }
+            return Err(refusal);
         }
+        let own = books.held.get(key).map(|share| share.ports.clone()).unwrap_or_default();
+        let mut fresh = wanted.ports.iter().filter(|p| !own.contains(p));
+        fresh.try_for_each(is_free_on_host).map_err(|e| port_taken(e.to_string()))?;
+        books.held.insert(key.clone(), wanted);
+        Ok(())
     }
 
     /// Notes the share of a pod that runs: it has it, whatever the books say.
@@ -284,5 +281,12 @@ mod tests {
         assert_eq!(claims.released().await, [high.key.clone(), low.key.clone()]);
         assert!(claim(&claims, &low, &node).contains("pod default/z-high of higher priority waits"));
         assert_eq!(claim(&claims, &high, &node), "ok");
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_can_never_come() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        assert!(claim(&claims, &pod("huge", "3", 9), &node).starts_with("OutOfcpu: "));
+        assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::support::manifest::SLEEP;
-use crate::support::{Instance, PodView, host, pod};
+use crate::support::{Image, Instance, Options, PodView, host, pod};
 
 /// Two containers, `web` with resources; `{GRACE}` and what stands after `web`'s image can be replaced.
 fn two(more: &str) -> String {
@@ -269,4 +269,36 @@ fn an_update_left_on_running_containers_outlives_the_state_directory() {
     instance.start_podling();
     let view = instance.ready("two");
     assert_eq!(pids(&instance, &view), before);
+}
+
+#[test]
+fn an_edit_of_a_pod_on_a_host_port_waits_until_the_old_one_gave_it_up() {
+    let images = vec![Image::shell("test/shell:1"), Image::shell("test/shell:2")];
+    let instance = Instance::with(Options { images, ..Options::default() });
+    // The old one keeps the port while it ends; a new one that came meanwhile could not listen.
+    let script = "trap 'sleep 3; exit 0' TERM; httpd -p 127.0.0.1:9000 -h /bin || exit 9; sleep 1d & wait";
+    let script = serde_json::to_string(script).expect("a string can be JSON");
+    let server = |image: u32| {
+        pod(
+            "server",
+            &format!(
+                "
+                hostNetwork: true
+                terminationGracePeriodSeconds: 20
+                containers:
+                - name: main
+                  image: test/shell:{image}
+                  command: [sh, -c, {script}]
+                  ports: [{{containerPort: 9000}}]
+                "
+            ),
+        )
+    };
+    instance.write("server.yaml", &server(1));
+    let old = instance.ready("server");
+    instance.write("server.yaml", &server(2));
+    let view = instance.until_pod("server", "is new", |p| p.is_ready() && p.id("main") != old.id("main"));
+    assert_eq!(view.last_exit("main"), Some((0, "Completed".into())));
+    assert_eq!(view.restarts("main"), 0);
+    assert!(view.container("main")["image"].as_str().is_some_and(|i| i.ends_with("test/shell:2")));
 }

@@ -76,6 +76,7 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
         (Lit::Text(a), Kind::Text(b)) => a == b,
         (Lit::Prefix(a), Kind::Text(b)) => b.starts_with(a),
         (Lit::Empty, _) => value.is_empty_collection(),
+        (Lit::Optional, _) => value.get("optional").is_some_and(|v| matches!(v.kind, Kind::Bool(true))),
         _ => false,
     };
     match field.except.iter().find(|(lit, _)| matches(lit)) {

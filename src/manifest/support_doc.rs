@@ -155,6 +155,7 @@ fn exception(lit: &Lit, support: Support) -> String {
         Lit::Text(value) => format!("`{value}`"),
         Lit::Prefix(value) => format!("`{value}*`"),
         Lit::Empty => "`{}`".to_owned(),
+        Lit::Optional => "`optional: true`".to_owned(),
     };
     match words(support) {
         (word, "") => format!("{value} is {word}"),

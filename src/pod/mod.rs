@@ -20,6 +20,7 @@ mod manager;
 mod order;
 pub(crate) mod orphans;
 pub mod plan;
+mod refresh;
 mod resize;
 pub(crate) mod status;
 pub(crate) mod sync_loop;

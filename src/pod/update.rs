@@ -13,7 +13,7 @@ use super::changes::Changes;
 use super::status::Waiting;
 use super::worker::{Held, Worker};
 use crate::manifest::PodManifest;
-use crate::runtime::entry_hash;
+use crate::runtime::{StartError, entry_hash};
 use crate::store::{Farewell, StatusRecord};
 use crate::system::clock;
 
@@ -123,17 +123,19 @@ impl Worker {
         self.save_spec();
     }
 
-    /// Whether the new spec has all it needs: what other pods have too much of, images.
+    /// Whether the new spec has all it needs: what other pods have too much of, ConfigMaps and Secrets of its
+    /// volumes, images.
     async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Refusal> {
         self.ctx.claims.would_fit(&self.key, new, &self.ctx.capacity())?;
         if changes.keeps_processes() {
             return Ok(());
         }
-        let found = self.ctx.runtime.check_images(new).await;
-        found.map_err(|e| Refusal {
+        let lacks = |e: StartError| Refusal {
             why: Waiting { reason: e.reason.into(), message: e.message },
             never: false,
-        })
+        };
+        self.ctx.runtime.check_volumes(new).map_err(lacks)?;
+        self.ctx.runtime.check_images(new).await.map_err(lacks)
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.

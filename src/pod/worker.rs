@@ -15,6 +15,8 @@ use tracing::Instrument;
 
 use super::context::Context;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
+
+use super::refresh::Refresh;
 use super::resize::Resizing;
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
@@ -110,6 +112,8 @@ pub struct Worker {
     pub(super) resizing: Option<Resizing>,
     /// Conditions of a resize that waits for the node.
     pub(super) resize_pending: Option<Waiting>,
+    /// What the files of its volumes were last made from.
+    pub(super) refresh: Option<Refresh>,
     /// Why the pod's state could not be saved the last time it was tried.
     pub(super) unsaved: Mutex<Option<String>>,
 }
@@ -152,6 +156,7 @@ impl Worker {
             pending_update: None,
             resizing: None,
             resize_pending: None,
+            refresh: None,
             unsaved: Mutex::new(None),
         }
     }
@@ -219,6 +224,7 @@ impl Worker {
                 }
             }
             let goal = self.settle(desired).await;
+            self.refresh_volumes(goal).await;
             let seen = match self.look().await {
                 Ok(seen) => seen,
                 Err(e) => {

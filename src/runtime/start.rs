@@ -12,7 +12,7 @@ use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
-use crate::manifest::PodManifest;
+use crate::manifest::{PodManifest, references};
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
@@ -94,6 +94,7 @@ impl Runtime {
         if order.kind == Kind::Pause {
             return self.create_pause(order).await;
         }
+        self.await_objects(order.manifest)?;
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
@@ -102,7 +103,7 @@ impl Runtime {
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
         profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
         let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
-        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid, order.sandbox))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
@@ -168,9 +169,34 @@ impl Runtime {
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
     }
 
+    /// Before the manifests were read for the first time after a boot nobody can say that an optional object is
+    /// missing; a pod that names any waits that long.
+    fn await_objects(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let named = || references::of_pod(&manifest.pod).into_iter().next();
+        match (!self.inner.objects.known()).then(named).flatten() {
+            Some(object) => {
+                Err(StartError::config(format!("waiting for {object}: the manifests are being read")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Which ConfigMaps and Secrets the volumes of a manifest lack, so that an update is held before the old
+    /// pod is touched.
+    pub fn check_volumes(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let missing = volume::missing(&manifest.pod, &self.inner.objects);
+        missing.first().map_or(Ok(()), |e| Err(StartError::new("FailedMount", e.to_string())))
+    }
+
     /// What the pod's volumes are made from.
-    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
-        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
+    pub fn volume_input(&self, manifest: &PodManifest, uid: &str, sandbox: &SandboxRecord) -> VolumeInput {
+        VolumeInput {
+            pod: manifest.pod.clone(),
+            uid: uid.to_owned(),
+            dir: self.inner.paths.pod(uid),
+            objects: self.inner.objects.clone(),
+            facts: self.downward_facts(uid, sandbox),
+        }
     }
 
     /// The container's own variables. One that has no value yet leaves the container waiting.

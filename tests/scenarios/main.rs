@@ -9,6 +9,7 @@ mod support;
 mod admission;
 mod adoption;
 mod cli;
+mod data_volumes;
 mod directory;
 mod faults;
 mod harness;

@@ -100,6 +100,8 @@ pub enum Lit {
     Prefix(&'static str),
     /// A mapping without members.
     Empty,
+    /// A mapping that says `optional: true`.
+    Optional,
 }
 
 /// One field of an object.

@@ -45,6 +45,7 @@ pub struct Annotation {
 
 /// All annotations that podling knows, by name.
 pub static ANNOTATIONS: &[Annotation] = &[
+    Annotation { name: "restart-on-change", per_container: false, reach: Reach::Nothing, check: check_flag },
     Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
     Annotation {
         name: "start-after",
@@ -53,6 +54,13 @@ pub static ANNOTATIONS: &[Annotation] = &[
         check: start_after::check,
     },
 ];
+
+fn check_flag(value: &str, _: &Pod) -> Result<(), String> {
+    match value {
+        "true" | "false" => Ok(()),
+        _ => Err("it must be \"true\" or \"false\"".into()),
+    }
+}
 
 /// The annotation behind a name without prefix, and the container it names.
 fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {

@@ -12,6 +12,7 @@ pub mod capacity;
 mod changes;
 mod cleanup;
 pub(crate) mod context;
+mod data_changes;
 mod differences;
 mod findings;
 mod housekeeping;

@@ -11,6 +11,7 @@ mod adoption;
 mod cli;
 mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;

@@ -65,8 +65,8 @@ impl Worker {
     }
 
     async fn create_sandbox(&mut self) -> bool {
-        if let Err(message) = self.claim_ports() {
-            self.hold("", Waiting { reason: "HostPortConflict".into(), message }, HOLD.0);
+        if let Err(why) = self.admit() {
+            self.hold("", why, HOLD.0);
             return false;
         }
         let Some(current) = &mut self.current else { return false };
@@ -102,10 +102,16 @@ impl Worker {
         true
     }
 
-    /// Host ports: first against other pods, then against whatever else listens on this host.
-    fn claim_ports(&self) -> Result<(), String> {
-        let Some(current) = &self.current else { return Ok(()) };
-        self.ctx.claims.claim(&self.key, &current.manifest)
+    /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
+    fn admit(&mut self) -> Result<(), Waiting> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if !current.in_order {
+            self.ctx.order.may_start(&self.key)?;
+        }
+        let node = self.ctx.capacity();
+        self.ctx.claims.claim(&self.key, &current.manifest, &node).map_err(|refusal| refusal.why)?;
+        current.in_order = true;
+        Ok(())
     }
 
     async fn drop_sandbox(&mut self) -> bool {
@@ -151,6 +157,8 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
+        // Before the start reads it: what changes in between is seen as a change, never missed.
+        let data = super::data_changes::of(&manifest.pod, name, &self.ctx.objects);
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
         // and discarded by the next look. It is given a little time, as containerd is left with a mess when
         // a creation is given up.
@@ -180,6 +188,7 @@ impl Worker {
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.data = Some(data);
                 history.hash_before = None;
                 history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
                 history.resources = Some(resources);

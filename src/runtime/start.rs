@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::environment::{EnvInput, environment};
+use super::environment::{EnvError, EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
@@ -155,8 +155,11 @@ impl Runtime {
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
         let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
-        if ids.is_some() {
+        if let Some(ids) = ids {
             tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+            if let Ok(pid) = created {
+                self.own_output(pid, &user, ids);
+            }
         }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
@@ -214,6 +217,23 @@ impl Runtime {
             volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
         };
         tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 
     /// Runs what was created.

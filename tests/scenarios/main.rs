@@ -6,10 +6,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;
@@ -19,4 +21,5 @@ mod network;
 mod pods;
 mod restarts;
 mod security;
+mod updates;
 mod words;

@@ -28,21 +28,29 @@ fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &
         }
         let path = path.field(field.name);
         match judge(field, value) {
-            (Support::Honoured, _) => match field.shape {
-                Shape::Object(inner) => object(findings, value, inner, &path, here),
-                Shape::Objects(inner) => {
-                    for (i, item) in value.items().iter().enumerate() {
-                        object(findings, item, inner, &path.index(i), here);
-                    }
-                }
-                Shape::QuantityMap => resources(findings, value, &path),
-                _ => {}
-            },
+            (Support::Honoured, _) => below(findings, field, value, &path, here),
+            (Support::Partly(what), _) => {
+                findings.at_key(Severity::Warning, Code::NoEffect, &path, what);
+                below(findings, field, value, &path, here);
+            }
             (support, by_value) => report(findings, &path, &subject(of, field, value, by_value), support),
         }
     }
     if of.name == "EmptyDirVolumeSource" {
         empty_dir(findings, node, path);
+    }
+}
+
+fn below(findings: &mut Findings<'_>, field: &Field, value: &Node, path: &Path, here: &ReadOptions) {
+    match field.shape {
+        Shape::Object(inner) => object(findings, value, inner, path, here),
+        Shape::Objects(inner) => {
+            for (i, item) in value.items().iter().enumerate() {
+                object(findings, item, inner, &path.index(i), here);
+            }
+        }
+        Shape::QuantityMap => resources(findings, value, path),
+        _ => {}
     }
 }
 
@@ -90,6 +98,9 @@ fn subject(of: &Object, field: &Field, value: &Node, by_value: bool) -> String {
 fn report(findings: &mut Findings<'_>, path: &Path, subject: &str, support: Support) {
     match support {
         Support::Honoured => {}
+        Support::Partly(what) => {
+            findings.at_key(Severity::Warning, Code::NoEffect, path, format!("{subject}: {what}"));
+        }
         Support::Warned(why) => {
             findings.at_key(
                 Severity::Warning,

@@ -60,6 +60,8 @@ pub struct Facts<'a> {
     pub hashes: &'a BTreeMap<String, String>,
     /// A newer manifest that cannot take over yet, and why.
     pub pending_update: Option<&'a Waiting>,
+    /// Conditions that stand only while a resize waits or is under way: type to reason and message.
+    pub resize: Vec<(&'static str, Waiting)>,
     /// Why the manifest file, as it is now, cannot be taken; the pod runs as last accepted.
     pub trouble: Option<&'a Waiting>,
     /// Stopped by order, and nothing is left to stop.
@@ -106,6 +108,8 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
         qos_class: Some(facts.qos_class.into()),
         init_container_statuses: (!init.is_empty()).then_some(init_statuses),
         container_statuses: Some(statuses),
+        allocated_resources: facts.spec.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: facts.spec.resources.clone().filter(|_| facts.resize.is_empty()),
         ..PodStatus::default()
     }
 }

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod data_volumes;
@@ -21,4 +22,5 @@ mod network;
 mod pods;
 mod restarts;
 mod security;
+mod updates;
 mod words;

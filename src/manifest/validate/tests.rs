@@ -274,6 +274,17 @@ fn modes_meant_in_octal_are_recognised() {
 }
 
 #[test]
+fn a_pod_for_windows_nodes_is_refused() {
+    in_spec(
+        "nodeSelector: {kubernetes.io/os: windows}",
+        &[
+            "spec.nodeSelector[kubernetes.io/os]: Invalid value: \"windows\": this node runs Linux containers only",
+        ],
+    );
+    in_spec("nodeSelector: {kubernetes.io/os: linux}", &[]);
+}
+
+#[test]
 fn a_mode_is_the_same_in_all_spellings() {
     for mode in ["0400", "256", "0o400"] {
         in_spec(&format!("volumes: [{{name: a, secret: {{secretName: s, defaultMode: {mode}}}}}]"), &[]);

@@ -44,6 +44,8 @@ pub(super) fn pod_conditions(
     }
     let not_applied = not_applied(facts);
     list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
+    let resize = facts.resize.iter();
+    list.extend(resize.map(|(kind, w)| (*kind, true, Some((w.reason.clone(), w.message.clone())))));
     since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
     list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus,
+    ContainerStatus, ResourceRequirements,
 };
 
 use super::{Facts, Waiting, time};
@@ -43,6 +43,15 @@ pub(super) fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> Cont
         started: Some(started),
         state: Some(state),
         last_state: Some(last_state),
+        allocated_resources: spec
+            .resources
+            .as_ref()
+            .and_then(|r| r.requests.clone())
+            .filter(|_| running.is_some()),
+        resources: history
+            .resources
+            .clone()
+            .filter(|r| running.is_some() && *r != ResourceRequirements::default()),
         ..ContainerStatus::default()
     }
 }

@@ -53,6 +53,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,
+        resize: Vec::new(),
         stopped: record.spec.stopped,
         terminating: record.spec.removing,
         ending: None,

@@ -372,6 +372,7 @@ impl Daemon {
             board: self.board.clone(),
             settings: self.settings.subscribe(),
             claims: Default::default(),
+            order: Default::default(),
             routes: Routes::default(),
             done,
             host_ips: self.host_ips.clone(),

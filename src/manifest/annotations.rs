@@ -5,6 +5,7 @@
 //! values with the same parser that checked them.
 
 mod shm;
+mod start_after;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,6 +15,7 @@ use super::positions::{Findings, Path};
 use super::suggest::nearest;
 
 pub use shm::shm_size;
+pub use start_after::start_after;
 
 /// Before the name of each of them.
 pub const PREFIX: &str = "podling.dev/";
@@ -45,6 +47,12 @@ pub struct Annotation {
 pub static ANNOTATIONS: &[Annotation] = &[
     Annotation { name: "restart-on-change", per_container: false, reach: Reach::Nothing, check: check_flag },
     Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
+    Annotation {
+        name: "start-after",
+        per_container: false,
+        reach: Reach::Nothing,
+        check: start_after::check,
+    },
 ];
 
 fn check_flag(value: &str, _: &Pod) -> Result<(), String> {

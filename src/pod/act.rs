@@ -65,8 +65,8 @@ impl Worker {
     }
 
     async fn create_sandbox(&mut self) -> bool {
-        if let Err(message) = self.claim_ports() {
-            self.hold("", Waiting { reason: "HostPortConflict".into(), message }, HOLD.0);
+        if let Err(why) = self.admit() {
+            self.hold("", why, HOLD.0);
             return false;
         }
         let Some(current) = &mut self.current else { return false };
@@ -102,10 +102,16 @@ impl Worker {
         true
     }
 
-    /// Host ports: first against other pods, then against whatever else listens on this host.
-    fn claim_ports(&self) -> Result<(), String> {
-        let Some(current) = &self.current else { return Ok(()) };
-        self.ctx.claims.claim(&self.key, &current.manifest)
+    /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
+    fn admit(&mut self) -> Result<(), Waiting> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if !current.in_order {
+            self.ctx.order.may_start(&self.key)?;
+        }
+        let node = self.ctx.capacity();
+        self.ctx.claims.claim(&self.key, &current.manifest, &node).map_err(|refusal| refusal.why)?;
+        current.in_order = true;
+        Ok(())
     }
 
     async fn drop_sandbox(&mut self) -> bool {

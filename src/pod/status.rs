@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, PodCondition, PodIP, PodSpec, PodStatus,
+    ContainerStatus, HostIP, PodCondition, PodIP, PodSpec, PodStatus, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -60,6 +60,8 @@ pub struct Facts<'a> {
     pub hashes: &'a BTreeMap<String, String>,
     /// A newer manifest that cannot take over yet, and why.
     pub pending_update: Option<&'a Waiting>,
+    /// Conditions that stand only while a resize waits or is under way: type to reason and message.
+    pub resize: Vec<(&'static str, Waiting)>,
     /// Why the manifest file, as it is now, cannot be taken; the pod runs as last accepted.
     pub trouble: Option<&'a Waiting>,
     /// Stopped by order, and nothing is left to stop.
@@ -100,6 +102,8 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
         qos_class: Some(facts.qos_class.into()),
         init_container_statuses: (!init.is_empty()).then_some(init_statuses),
         container_statuses: Some(statuses),
+        allocated_resources: facts.spec.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: facts.spec.resources.clone().filter(|_| facts.resize.is_empty()),
         ..PodStatus::default()
     }
 }
@@ -148,6 +152,15 @@ fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus
         started: Some(running.is_some_and(|i| is_started(facts.health, i))),
         state: Some(state),
         last_state: Some(last_state),
+        allocated_resources: spec
+            .resources
+            .as_ref()
+            .and_then(|r| r.requests.clone())
+            .filter(|_| running.is_some()),
+        resources: history
+            .resources
+            .clone()
+            .filter(|r| running.is_some() && *r != ResourceRequirements::default()),
         ..ContainerStatus::default()
     }
 }
@@ -318,6 +331,8 @@ fn pod_conditions(
     ];
     let not_applied = not_applied(facts);
     list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
+    let resize = facts.resize.iter();
+    list.extend(resize.map(|(kind, w)| (*kind, true, Some((w.reason.clone(), w.message.clone())))));
     since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
     list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
 }
@@ -401,6 +416,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,
+        resize: Vec::new(),
         stopped: record.spec.stopped,
         terminating: record.spec.removing,
         ending: None,

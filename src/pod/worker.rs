@@ -15,10 +15,13 @@ use tracing::Instrument;
 
 use super::context::Context;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
+
 use super::refresh::Refresh;
+use super::resize::Resizing;
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
+use crate::runtime::containerd::with_importance;
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
@@ -72,6 +75,8 @@ pub(super) struct Current {
     pub restarts: u64,
     /// The order under way wants the pod made anew.
     pub recreating: bool,
+    /// It started in this boot: it waits for no other pod any more.
+    pub in_order: bool,
     /// Since when the pod is on its way out.
     pub deleting: Option<Timestamp>,
 }
@@ -103,6 +108,10 @@ pub struct Worker {
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
+    /// A resize that did not succeed yet.
+    pub(super) resizing: Option<Resizing>,
+    /// Conditions of a resize that waits for the node.
+    pub(super) resize_pending: Option<Waiting>,
     /// What the files of its volumes were last made from.
     pub(super) refresh: Option<Refresh>,
     /// Why the pod's state could not be saved the last time it was tried.
@@ -145,6 +154,8 @@ impl Worker {
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
+            resizing: None,
+            resize_pending: None,
             refresh: None,
             unsaved: Mutex::new(None),
         }
@@ -162,7 +173,8 @@ impl Worker {
             }
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
-            match Box::pin(self.reconcile().instrument(span)).await {
+            let work = with_importance(self.priority(), self.reconcile().instrument(span));
+            match Box::pin(work).await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -175,6 +187,19 @@ impl Worker {
         }
         // The loop starts a new worker if the pod is wanted again by now.
         let _ = self.ctx.done.send(self.key);
+    }
+
+    /// The priority of the pod that is wanted.
+    fn priority(&self) -> i32 {
+        let wanted = self.mail.borrow().desired.as_ref().map(|d| d.manifest.clone());
+        let spec = wanted.as_ref().and_then(|m| m.pod.spec.as_ref());
+        // Only a class needs the settings.
+        match spec {
+            Some(spec) if spec.priority_class_name.is_some() || spec.priority.is_some() => {
+                self.ctx.capacity().priority(spec).unwrap_or(0)
+            }
+            _ => 0,
+        }
     }
 
     /// Puts pod and uid on each line that is logged on the way. Of the highest level, so that the fields are
@@ -210,6 +235,13 @@ impl Worker {
             };
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
+            if goal == Goal::Run {
+                self.resize(&seen).await;
+            }
+            if plan.outcome.is_some() && plan.quiet && self.sandbox_gone() {
+                // What is done needs nothing of the node.
+                self.ctx.claims.release(&self.key);
+            }
             self.publish(goal, &seen, &plan);
             if plan.quiet && goal == Goal::Stop && !progressed && self.sandbox_gone() {
                 match self.stopped(desired).await {
@@ -229,6 +261,7 @@ impl Worker {
     fn wake(&self, plan: &Plan) -> Moment {
         let now = clock::now();
         let holds = self.held.values().map(|h| h.until).filter(|until| *until > now);
+        let holds = holds.chain(self.resizing.as_ref().map(|r| r.until));
         let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).min();
         due.unwrap_or(now + RESYNC)
     }
@@ -257,6 +290,7 @@ impl Worker {
             return;
         }
         self.current = self.backlog.pop().map(|(spec, status)| Current {
+            in_order: status.boot_id == clock::boot_id() && status.sandbox.is_some(),
             manifest: spec.manifest.clone(),
             status: super::update::settled(&spec.manifest, status.of_this_boot()),
             spec,
@@ -289,6 +323,7 @@ impl Worker {
             status,
             restarts: desired.restarts,
             recreating: false,
+            in_order: false,
             deleting: None,
         });
         self.held.clear();
@@ -298,6 +333,7 @@ impl Worker {
     /// Brings the accepted spec nearer to the desired one and says what that means for the processes.
     async fn settle(&mut self, desired: Option<&Desired>) -> Goal {
         self.pending_update = None;
+        self.resize_pending = None;
         let Some(current) = &mut self.current else { return Goal::Stop };
         let Some(desired) = desired.filter(|d| d.uid == current.spec.uid && !current.spec.removing) else {
             current.deleting.get_or_insert_with(Timestamp::now);

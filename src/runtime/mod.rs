@@ -18,6 +18,7 @@ mod notes;
 mod observe;
 mod pause;
 mod profiles;
+mod resize;
 mod runtime_class;
 mod sandbox;
 mod shims;

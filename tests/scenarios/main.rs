@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod data_volumes;
@@ -20,4 +21,5 @@ mod network;
 mod pods;
 mod restarts;
 mod security;
+mod updates;
 mod words;

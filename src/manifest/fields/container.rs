@@ -4,7 +4,7 @@ use super::Shape::{Bool, Int32, Int32s, Objects, Quantity, Text, Texts};
 use super::probe::{LIFECYCLE, PROBE};
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::SECURITY_CONTEXT;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, refused};
 
 /// For the three probes.
 const PROBES: Support = refused("probes are not run yet; the container would count as healthy in any case");
@@ -29,11 +29,7 @@ pub static CONTAINER: Object = Object {
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), PROBES),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
         f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
         f(
@@ -74,11 +70,7 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), PROBES),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
         f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
         f(

@@ -135,6 +135,32 @@ fn hooks_and_probes(
     }
 }
 
+/// `resizePolicy`: each of cpu and memory once, and no restarts where the pod has none.
+pub(super) fn resize(
+    container: &Container,
+    pod_policy: Option<&str>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let policies = container.resize_policy.as_deref().unwrap_or_default();
+    for (i, policy) in policies.iter().enumerate() {
+        let path = path.field("resizePolicy").index(i);
+        one_of(findings, &path.field("resourceName"), Some(&policy.resource_name), &["cpu", "memory"]);
+        let allowed = &["NotRequired", "RestartContainer"];
+        one_of(findings, &path.field("restartPolicy"), Some(&policy.restart_policy), allowed);
+        if policies[..i].iter().any(|p| p.resource_name == policy.resource_name) {
+            findings.duplicate(&path, policy.resource_name.as_str(), "resizePolicy");
+        }
+        if pod_policy == Some("Never") && policy.restart_policy == "RestartContainer" {
+            findings.invalid(
+                &path.field("restartPolicy"),
+                policy.restart_policy.as_str(),
+                "must be NotRequired when the pod's `restartPolicy` is Never",
+            );
+        }
+    }
+}
+
 fn restart(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
     let at = path.field("restartPolicy");
     let policy = container.restart_policy.as_deref();

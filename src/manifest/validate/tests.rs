@@ -1,5 +1,7 @@
 use crate::manifest::{Code, ReadOptions, Severity, read};
 
+mod security;
+
 /// What validation says about a pod with these lines under `spec` and under its only container.
 fn refusals(spec: &str, container: &str) -> Vec<String> {
     let indent = |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();
@@ -269,6 +271,17 @@ fn modes_meant_in_octal_are_recognised() {
             "spec.volumes[1].persistentVolumeClaim.claimName: Required value",
         ],
     );
+}
+
+#[test]
+fn a_pod_for_windows_nodes_is_refused() {
+    in_spec(
+        "nodeSelector: {kubernetes.io/os: windows}",
+        &[
+            "spec.nodeSelector[kubernetes.io/os]: Invalid value: \"windows\": this node runs Linux containers only",
+        ],
+    );
+    in_spec("nodeSelector: {kubernetes.io/os: linux}", &[]);
 }
 
 #[test]

@@ -97,6 +97,7 @@ impl Case {
             health: &self.health,
             hashes: &self.hashes,
             pending_update: None,
+            resize: Vec::new(),
             trouble: self.trouble.as_ref(),
             stopped: self.stopped,
             terminating: self.ending.is_some(),

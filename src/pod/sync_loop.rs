@@ -181,11 +181,11 @@ impl SyncLoop {
 
     /// Puts ConfigMaps and Secrets in force, and wakes the pods that take values from those that changed.
     fn take_objects(&mut self, set: Vec<Arc<DataObject>>) {
-        let kept = tokio::task::block_in_place(|| self.ctx.keep.save(&set));
+        let changed = self.ctx.objects.replace(set);
+        let kept = tokio::task::block_in_place(|| self.ctx.keep.save(&self.ctx.objects.list()));
         if let Err(e) = kept {
             tracing::warn!("ConfigMaps and Secrets are not kept over a restart of podling: {e}");
         }
-        let changed = self.ctx.objects.replace(set);
         for key in self.manager.users_of(&changed) {
             if let Some(mail) = self.workers.get(&key) {
                 mail.send_modify(|m| m.retries += 1);

@@ -19,6 +19,7 @@ mod notes;
 mod observe;
 mod pause;
 mod profiles;
+mod resize;
 mod runtime_class;
 mod sandbox;
 mod shims;

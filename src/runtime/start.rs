@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::environment::{EnvInput, environment};
+use super::environment::{EnvError, EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
@@ -155,7 +155,7 @@ impl Runtime {
             self.check_user_namespaces()?;
             tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
         }
-        let signal = stop_signal(&image);
+        let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mut mounts = self.create_record(&new, Some(&image)).await?;
@@ -166,8 +166,11 @@ impl Runtime {
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
         let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
-        if ids.is_some() {
+        if let Some(ids) = ids {
             tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+            if let Ok(pid) = created {
+                self.own_output(pid, &user, ids);
+            }
         }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
@@ -225,6 +228,23 @@ impl Runtime {
             volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
         };
         tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 
     /// Runs what was created.
@@ -446,9 +466,11 @@ fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
-/// The signal that the image asks to be stopped with: a name with or without SIG, or a number.
-fn stop_signal(image: &Image) -> i32 {
-    let wanted = image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+/// The signal that the manifest, else the image, asks to be stopped with: a name with or without SIG, or a
+/// number.
+fn stop_signal(container: &Container, image: &Image) -> i32 {
+    let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+    let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
 }
 

@@ -10,8 +10,8 @@ use super::error::{Finding, SettingsError};
 use super::images::{self, FileImages};
 use super::tree::Value;
 use super::units::{parse_bytes, parse_duration};
-use super::{ContainerdChoice, RuntimeClass, check, runtime_class};
-use crate::manifest::nearest;
+use super::{ContainerdChoice, RuntimeClass, check, node, runtime_class};
+use crate::manifest::{Quantity, nearest};
 
 /// Every top-level field, as `docs/configuration.md` lists them.
 pub(super) const FIELDS: &[&str] = &[
@@ -43,6 +43,12 @@ pub(super) const FIELDS: &[&str] = &[
     "clusterDNS",
     "clusterDomain",
     "ociRuntime",
+    "maxPods",
+    "systemReserved",
+    "kubeReserved",
+    "capacity",
+    "nodeLabels",
+    "priorityClasses",
 ];
 
 /// Every top-level field, those of images too.
@@ -85,6 +91,12 @@ pub(super) struct FileSettings {
     pub cluster_domain: Option<String>,
     pub runtime: Option<String>,
     pub images: FileImages,
+    pub max_pods: Option<u32>,
+    pub system_reserved: Option<BTreeMap<String, Quantity>>,
+    pub kube_reserved: Option<BTreeMap<String, Quantity>>,
+    pub capacity: Option<BTreeMap<String, Quantity>>,
+    pub node_labels: Option<BTreeMap<String, String>>,
+    pub priority_classes: Option<BTreeMap<String, i32>>,
 }
 
 /// Reads the text of a config file. All findings are collected before it gives up.
@@ -176,6 +188,12 @@ impl Reader {
             "clusterDNS" => out.cluster_dns = Some(addresses(name, value)?),
             "clusterDomain" => out.cluster_domain = Some(checked(name, value, check::domain)?),
             "ociRuntime" => out.runtime = Some(checked(name, value, check::runtime)?),
+            "maxPods" => out.max_pods = Some(integer(name, value, 0, i32::MAX as u32)?),
+            "systemReserved" => out.system_reserved = Some(node::amounts(name, value)?),
+            "kubeReserved" => out.kube_reserved = Some(node::amounts(name, value)?),
+            "capacity" => out.capacity = Some(node::amounts(name, value)?),
+            "nodeLabels" => out.node_labels = Some(node::labels(name, value)?),
+            "priorityClasses" => out.priority_classes = Some(node::classes(name, value)?),
             _ if images::FIELDS.contains(&name) => out.images.field(name, value)?,
             _ => return Err(unknown(name, &fields())),
         }

@@ -6,13 +6,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;
+mod lifecycle;
 mod logs;
 mod names;
 mod network;
@@ -20,4 +23,5 @@ mod pods;
 mod pull;
 mod restarts;
 mod security;
+mod updates;
 mod words;

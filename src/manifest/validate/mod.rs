@@ -10,6 +10,7 @@ mod env;
 mod files;
 mod image;
 mod mounts;
+mod node_affinity;
 mod ports;
 mod probes;
 mod resources;

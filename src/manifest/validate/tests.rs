@@ -1,5 +1,7 @@
 use crate::manifest::{Code, ReadOptions, Severity, read};
 
+mod security;
+
 /// What validation says about a pod with these lines under `spec` and under its only container.
 fn refusals(spec: &str, container: &str) -> Vec<String> {
     let indent = |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();
@@ -272,6 +274,17 @@ fn modes_meant_in_octal_are_recognised() {
 }
 
 #[test]
+fn a_pod_for_windows_nodes_is_refused() {
+    in_spec(
+        "nodeSelector: {kubernetes.io/os: windows}",
+        &[
+            "spec.nodeSelector[kubernetes.io/os]: Invalid value: \"windows\": this node runs Linux containers only",
+        ],
+    );
+    in_spec("nodeSelector: {kubernetes.io/os: linux}", &[]);
+}
+
+#[test]
 fn a_mode_is_the_same_in_all_spellings() {
     for mode in ["0400", "256", "0o400"] {
         in_spec(&format!("volumes: [{{name: a, secret: {{secretName: s, defaultMode: {mode}}}}}]"), &[]);
@@ -415,7 +428,7 @@ fn where_a_variable_takes_its_value_from_is_checked() {
 }
 
 #[test]
-fn probes_and_hooks_are_checked_although_they_are_not_run() {
+fn probes_and_hooks_are_checked() {
     in_container(
         "livenessProbe: {}",
         &[
@@ -442,7 +455,14 @@ fn probes_and_hooks_are_checked_although_they_are_not_run() {
         "lifecycle: {stopSignal: SIGUSR1, preStop: {sleep: {seconds: -1}}}",
         &[
             "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
-            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be greater than or equal to 0",
+            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be between 0 and terminationGracePeriodSeconds, which is 30",
+        ],
+    );
+    in_spec(
+        "os: {name: linux}\nterminationGracePeriodSeconds: 5\ninitContainers: [{name: i, image: i, restartPolicy: Always, lifecycle: {stopSignal: TERM, preStop: {sleep: {seconds: 6}}}}]",
+        &[
+            "spec.initContainers[0].lifecycle.stopSignal: Invalid value: \"TERM\": must be the name of a signal, such as SIGTERM or SIGRTMIN+3",
+            "spec.initContainers[0].lifecycle.preStop.sleep.seconds: Invalid value: 6: must be between 0 and terminationGracePeriodSeconds, which is 5",
         ],
     );
     in_spec(

@@ -21,6 +21,7 @@ mod names;
 mod network;
 mod pods;
 mod pull;
+mod pull_images;
 mod restarts;
 mod security;
 mod updates;

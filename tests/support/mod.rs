@@ -11,6 +11,7 @@ pub mod fault_proxy;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod layout;
 pub mod manifest;
 pub mod pods;
 pub mod registry;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::context::Context;
+use super::hooks::Hooks;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 
 use super::refresh::Refresh;
@@ -100,11 +101,16 @@ pub struct Worker {
     /// Further records of this key, all of pods on their way out: taken one after the other.
     backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
+    pub(super) hooks: Hooks,
     pub(super) held: BTreeMap<String, Held>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Starts that wait for an image: since when.
+    pub(super) asked: BTreeMap<String, Moment>,
+    /// Rises when a pull has ended.
+    pulls: watch::Receiver<u64>,
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
@@ -142,13 +148,17 @@ impl Worker {
         mail: watch::Receiver<Mail>,
         stored: Vec<(PodSpecRecord, StatusRecord)>,
     ) -> Self {
+        let pulls = ctx.runtime.images().changed();
         Self {
             key,
             ctx,
+            asked: BTreeMap::new(),
+            pulls,
             mail,
             current: None,
             backlog: stored,
             stopping: BTreeMap::new(),
+            hooks: Hooks::default(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
             vanished: BTreeMap::new(),
@@ -171,6 +181,8 @@ impl Worker {
                 // Tried now, but remembered: what fails for the same reason again was said already.
                 self.held.values_mut().for_each(|h| h.until = clock::now());
             }
+            // From here on the news is of something that this look may not have seen.
+            self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
             let work = with_importance(self.priority(), self.reconcile().instrument(span));
@@ -179,8 +191,13 @@ impl Worker {
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
                     tokio::select! {
-                        changed = self.mail.changed() => if changed.is_err() { return },
+                        changed = self.mail.changed() => if changed.is_err() {
+                            // podling ends; the next one takes its hooks up.
+                            return self.hooks.leave();
+                        },
                         () = tokio::time::sleep(wait) => {}
+                        _ = self.pulls.changed(), if !self.asked.is_empty() => self.expire_pulls(),
+                        () = self.hooks.wait() => {}
                     }
                 }
             }
@@ -233,6 +250,8 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            self.mind_hooks(&seen);
+            self.take_hook_ends();
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
             if goal == Goal::Run {
@@ -266,7 +285,8 @@ impl Worker {
         due.unwrap_or(now + RESYNC)
     }
 
-    fn decide(&self, goal: Goal, seen: &Seen) -> Plan {
+    fn decide(&mut self, goal: Goal, seen: &Seen) -> Plan {
+        let deadline = self.count_active(goal == Goal::Run);
         let Some(current) = &self.current else { return Plan::default() };
         let Some(spec) = &current.manifest.pod.spec else { return Plan::default() };
         let held = self.held.iter().map(|(name, h)| (name.clone(), h.until)).collect();
@@ -280,6 +300,7 @@ impl Worker {
             stopping: &self.stopping,
             held: &held,
             health: &self.health,
+            deadline,
             now: clock::now(),
         })
     }
@@ -298,6 +319,7 @@ impl Worker {
             recreating: false,
             deleting: None,
         });
+        self.resume_stops();
     }
 
     /// Takes a pod on that this worker has nothing of.

@@ -23,6 +23,8 @@ pub struct Surroundings<'a> {
     pub host_network: bool,
     /// Whether `spec.os.name` is set.
     pub has_os: bool,
+    /// `spec.terminationGracePeriodSeconds`, with its default.
+    pub grace: i64,
     /// Whether the pod has a user namespace of its own (`hostUsers: false`).
     pub user_namespace: bool,
     /// `runAsNonRoot` of the pod.
@@ -30,6 +32,10 @@ pub struct Surroundings<'a> {
     /// Whether it is one of `initContainers`.
     pub init: bool,
 }
+
+/// Most entries of `restartPolicyRules`, and of the exit codes of one, as the API has it.
+const RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
 
 /// Checks one container.
 pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
@@ -131,7 +137,7 @@ fn hooks_and_probes(
         if plain_init {
             findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
         }
-        probes::check_lifecycle(lifecycle, around.has_os, &path, findings);
+        probes::check_lifecycle(lifecycle, around, &path, findings);
     }
 }
 
@@ -169,6 +175,14 @@ fn restart(container: &Container, around: &Surroundings<'_>, path: &Path, findin
     if !rules.is_empty() && policy.is_none() && !around.init {
         findings.required(&at, "must be set when restartPolicyRules are");
     }
+    if rules.len() > RULES_MAX {
+        let count = rules.len() as i64;
+        findings.invalid(
+            &path.field("restartPolicyRules"),
+            count,
+            &format!("must have at most {RULES_MAX} items"),
+        );
+    }
     for (i, rule) in rules.iter().enumerate() {
         restart_rule(rule, &path.field("restartPolicyRules").index(i), findings);
     }
@@ -179,6 +193,23 @@ fn restart_rule(rule: &ContainerRestartRule, path: &Path, findings: &mut Finding
     let path = path.field("exitCodes");
     match &rule.exit_codes {
         None => findings.required(&path, "must be specified"),
-        Some(codes) => one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]),
+        Some(codes) => {
+            one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]);
+            exit_codes(codes.values.as_deref().unwrap_or_default(), &path.field("values"), findings);
+        }
+    }
+}
+
+fn exit_codes(values: &[i32], path: &Path, findings: &mut Findings<'_>) {
+    if values.is_empty() {
+        findings.required(path, "at least one exit code is needed");
+    }
+    if values.len() > EXIT_CODES_MAX {
+        findings.invalid(path, values.len() as i64, &format!("must have at most {EXIT_CODES_MAX} items"));
+    }
+    for (i, value) in values.iter().enumerate() {
+        if values[..i].contains(value) {
+            findings.invalid(&path.index(i), *value, "stands in the list already");
+        }
     }
 }

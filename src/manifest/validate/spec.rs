@@ -58,6 +58,7 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
         empty_dirs: &empty_dirs,
         host_network: spec.host_network == Some(true),
         has_os: spec.os.as_ref().is_some_and(|os| !os.name.is_empty()),
+        grace: spec.termination_grace_period_seconds.unwrap_or(30),
         user_namespace: spec.host_users == Some(false),
         pod_non_root: context.is_some_and(|context| context.run_as_non_root == Some(true)),
         init: true,

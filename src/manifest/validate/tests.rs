@@ -428,7 +428,7 @@ fn where_a_variable_takes_its_value_from_is_checked() {
 }
 
 #[test]
-fn probes_and_hooks_are_checked_although_they_are_not_run() {
+fn probes_and_hooks_are_checked() {
     in_container(
         "livenessProbe: {}",
         &[
@@ -455,7 +455,14 @@ fn probes_and_hooks_are_checked_although_they_are_not_run() {
         "lifecycle: {stopSignal: SIGUSR1, preStop: {sleep: {seconds: -1}}}",
         &[
             "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
-            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be greater than or equal to 0",
+            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be between 0 and terminationGracePeriodSeconds, which is 30",
+        ],
+    );
+    in_spec(
+        "os: {name: linux}\nterminationGracePeriodSeconds: 5\ninitContainers: [{name: i, image: i, restartPolicy: Always, lifecycle: {stopSignal: TERM, preStop: {sleep: {seconds: 6}}}}]",
+        &[
+            "spec.initContainers[0].lifecycle.stopSignal: Invalid value: \"TERM\": must be the name of a signal, such as SIGTERM or SIGRTMIN+3",
+            "spec.initContainers[0].lifecycle.preStop.sleep.seconds: Invalid value: 6: must be between 0 and terminationGracePeriodSeconds, which is 5",
         ],
     );
     in_spec(

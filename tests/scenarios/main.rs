@@ -20,6 +20,7 @@ mod logs;
 mod names;
 mod network;
 mod pods;
+mod power_cut;
 mod pull;
 mod pull_images;
 mod restarts;

@@ -39,6 +39,9 @@ need protobuf-compiler has protoc
 need libprotobuf-dev test -e /usr/include/google/protobuf/any.proto
 need gcc has cc
 need libc6-dev test -e /usr/include/stdio.h
+# The test of a control plane runs a real etcd, and programs that speak TLS as its other members.
+need etcd-server has etcd
+need openssl has openssl
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 
 if [ "${1:-}" = --list ]; then

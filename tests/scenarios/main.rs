@@ -8,6 +8,7 @@ mod support;
 
 mod adoption;
 mod cli;
+mod control_plane;
 mod directory;
 mod faults;
 mod harness;

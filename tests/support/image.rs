@@ -13,13 +13,13 @@ use sha2::{Digest, Sha256};
 pub struct Image {
     reference: String,
     config: Value,
-    files: Vec<(String, String, u32)>,
+    files: Vec<(String, Vec<u8>, u32)>,
 }
 
 impl Image {
     /// Busybox under a name such as `test/shell:1`; `/etc/image` holds the name.
     pub fn shell(reference: &str) -> Self {
-        let files = vec![("etc/image".to_owned(), format!("{reference}\n"), 0o644)];
+        let files = vec![("etc/image".to_owned(), format!("{reference}\n").into_bytes(), 0o644)];
         Self { reference: reference.to_owned(), config: json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]}), files }
     }
 
@@ -32,7 +32,21 @@ impl Image {
     /// Adds an executable file; `path` without a leading slash. (Not every test binary needs it.)
     #[allow(dead_code)]
     pub fn program(mut self, path: &str, script: &str) -> Self {
-        self.files.push((path.to_owned(), script.to_owned(), 0o755));
+        self.files.push((path.to_owned(), script.into(), 0o755));
+        self
+    }
+
+    /// Adds a program of this machine with the libraries it is linked to, all at their own paths. (Not every test
+    /// binary needs it.)
+    #[allow(dead_code)]
+    pub fn host_program(mut self, path: &str) -> Self {
+        let listed = Command::new("ldd").arg(path).output().expect("ldd, from libc-bin, runs");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in std::iter::once(path).chain(libraries) {
+            let bytes = std::fs::read(file).expect("a program and its libraries are readable");
+            self.files.push((file.trim_start_matches('/').to_owned(), bytes, 0o755));
+        }
         self
     }
 
@@ -141,10 +155,10 @@ fn base_layer() -> &'static [u8] {
     })
 }
 
-fn layer_of(files: &[(String, String, u32)]) -> Vec<u8> {
+fn layer_of(files: &[(String, Vec<u8>, u32)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content, mode) in files {
-        put(&mut tar, path, content.as_bytes(), *mode);
+        put(&mut tar, path, content, *mode);
     }
     tar.into_inner().expect("writing to memory cannot fail")
 }

@@ -107,6 +107,7 @@ impl Scene {
         spec::build(&SpecInput {
             pod: &pod,
             uid: "u",
+            env: &[],
             container,
             image: &image,
             image_name: "busybox",
@@ -118,6 +119,7 @@ impl Scene {
             oom_score_adj: qos::oom_score_adj(pod_spec, container, self.node.memory_bytes),
             node: &self.node,
             seccomp_default: true,
+            seccomp_file: None,
             image_volumes: &[],
             host_devices: &devices::host_devices(Path::new("/dev")),
             attempt: 0,

@@ -155,7 +155,7 @@ Warnings about broken manifests and about the node follow the table on stderr.";
 #[derive(Debug, Args)]
 #[command(after_help = GET_HELP)]
 pub(super) struct Get {
-    /// pods (po, pod), images, events (ev), or pod/NAME
+    /// pods (po, pod), configmaps (cm), secrets, images, events (ev), or pod/NAME
     #[arg(value_name = "pods|images|events")]
     pub resource: String,
     /// Only these

@@ -11,6 +11,8 @@ use serde::Serialize;
 use super::Outcome;
 use super::args::{Check, CheckOutput};
 use crate::manifest::{self, Code, Diagnostic, PodKey, ReadOptions, Severity, Verdict};
+use crate::pod::capacity::Capacity;
+use crate::pod::status::Waiting;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
 
@@ -25,10 +27,12 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         strict: args.strict || settings.strict,
         name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
         node_name: settings.node_name.clone(),
+        runtime_classes: settings.runtime_classes.keys().cloned().collect(),
         // Of each file by its mode.
         exposed: false,
     };
-    let mut checker = Checker { options, extensionless: settings.extensionless, ..Checker::default() };
+    let node = Capacity::of(&settings);
+    let mut checker = Checker { node, options, extensionless: settings.extensionless, ..Checker::default() };
     for path in &args.paths {
         checker.path(path);
     }
@@ -69,8 +73,29 @@ impl From<Diagnostic> for Message {
     }
 }
 
+impl Finding {
+    /// What the daemon would hold the pod back for, if it were alone on this node. A cluster's labels and classes
+    /// may be meant for other nodes; what no change of the settings gives is an error.
+    fn admission(&mut self, refused: Result<(), Waiting>) {
+        let Err(why) = refused else { return };
+        let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound");
+        let (severity, verdict) =
+            if soft { (Severity::Warning, Verdict::Warn) } else { (Severity::Error, Verdict::Reject) };
+        self.messages.push(Message {
+            severity,
+            code: Code::Admission,
+            path: "spec".to_owned(),
+            line: self.line,
+            column: 1,
+            text: format!("{}: {}", why.reason, why.message),
+        });
+        self.verdict = self.verdict.max(verdict);
+    }
+}
+
 #[derive(Default)]
 struct Checker {
+    node: Capacity,
     options: ReadOptions,
     extensionless: bool,
     findings: Vec<Finding>,
@@ -117,6 +142,7 @@ impl Checker {
                 messages: document.diagnostics.into_iter().map(Message::from).collect(),
             };
             if let Some(pod) = document.pod {
+                finding.admission(self.node.could_hold(&pod.pod));
                 self.note_duplicate(&mut finding, pod.key);
             }
             self.findings.push(finding);
@@ -330,6 +356,22 @@ mod tests {
              2 documents in 2 files: 1 ok, 1 with warnings, 0 refused\n"
         );
         assert!(!failed);
+    }
+
+    #[test]
+    fn what_admission_holds_back_is_said_as_the_daemon_says_it() {
+        let selects = POD.replace("spec: {", "spec: {nodeSelector: {zone: a}, ");
+        let huge = POD.replace("image: b:1", "image: b:1, resources: {requests: {memory: 100Ti}}");
+        let dir = Dir::with(&[("a.yaml", &selects), ("b.yaml", &huge)]);
+        let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
+        assert!(
+            text.contains("warning: spec: NodeAffinity: spec.nodeSelector wants zone=a, and this node"),
+            "{text}"
+        );
+        assert!(!failed);
+        let (text, failed) = dir.check(&["b.yaml"], CheckOutput::Text);
+        assert!(text.contains("error: spec: OutOfmemory: the pod requests memory 102400Gi"), "{text}");
+        assert!(failed);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod get;
 mod image;
 pub mod logging;
 mod logs;
+mod objects;
 mod orders;
 mod output;
 mod printer;

@@ -115,7 +115,9 @@ impl Daemon {
         let board = Board::default();
         let (control_tx, control) = mpsc::channel(16);
         let slot = RuntimeSlot::new(board.clone(), settings.paths.clone());
+        let objects = Objects::default();
         let backend = Backend {
+            objects: objects.clone(),
             board: board.clone(),
             control: control_tx,
             runtime: Arc::new(slot.clone()),
@@ -135,7 +137,6 @@ impl Daemon {
             board.publish(status::from_record(record));
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
-        let objects = Objects::default();
         let host_ips = node::watch_addresses();
         let mut daemon = Self { settings, board, signals, shutdown, objects, host_ips };
         // From here on also while containerd is waited for, which may take as long as it likes.
@@ -145,6 +146,7 @@ impl Daemon {
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
             slot.fill(runtime.clone());
             daemon.work(runtime.clone(), store, records, control).await;
+            daemon.leave_objects(&runtime).await;
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
@@ -335,6 +337,14 @@ impl Daemon {
         Keep::at(self.settings.borrow().paths.kept_objects())
     }
 
+    /// Where nothing runs, nothing stays behind: a tmpfs of podling's own goes too.
+    async fn leave_objects(&self, runtime: &Runtime) {
+        let idle = runtime.observe_all().await.is_ok_and(|left| left.is_empty());
+        if idle && let Err(e) = tokio::task::block_in_place(|| self.keep().leave()) {
+            tracing::warn!("{e}");
+        }
+    }
+
     /// What the file source begins with: what was accepted before, and which directory each manifest
     /// directory was when its pods were last known. Objects are in force at once, for the pods that go on.
     fn seed(&self, records: &[PodRecord], store: &Store) -> Seed {
@@ -346,7 +356,11 @@ impl Daemon {
             tracing::warn!("{e}");
             Vec::new()
         });
-        self.objects.replace(objects.clone());
+        self.objects.restore(&objects);
+        let objects: Vec<_> = objects.into_iter().map(|kept| kept.object).collect();
+        if !objects.is_empty() {
+            self.objects.set_known();
+        }
         let kept = records.iter().filter(|r| !r.spec.removing);
         Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), objects, dirs }
     }
@@ -358,6 +372,7 @@ impl Daemon {
             board: self.board.clone(),
             settings: self.settings.subscribe(),
             claims: Default::default(),
+            order: Default::default(),
             routes: Routes::default(),
             done,
             host_ips: self.host_ips.clone(),
@@ -495,6 +510,7 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
             strict: settings.strict,
             name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
             node_name: settings.node_name.clone(),
+            runtime_classes: settings.runtime_classes.keys().cloned().collect(),
             // Of each file by its mode.
             exposed: false,
         },

@@ -12,6 +12,13 @@ const FILE_MODE: i32 = 0o644;
 /// `spec.terminationGracePeriodSeconds`, in seconds.
 const GRACE_SECONDS: i64 = 30;
 
+/// A pod with today's defaults: one that was stored may lack those that an earlier podling did not know.
+pub fn with_defaults(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    fill(&mut pod);
+    pod
+}
+
 /// Fills in every default.
 pub fn fill(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
@@ -29,6 +36,9 @@ fn fill_spec(spec: &mut PodSpec) {
     let grace = spec.termination_grace_period_seconds.get_or_insert(GRACE_SECONDS);
     if *grace < 0 {
         *grace = 1;
+    }
+    if let Some(resources) = &mut spec.resources {
+        requests_from_limits(resources);
     }
     let host_network = spec.host_network == Some(true);
     let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);

@@ -20,15 +20,18 @@ mod node;
 mod objects;
 mod positions;
 mod quantity;
+pub mod references;
 mod strict;
 mod suggest;
 mod support;
 mod support_doc;
+pub mod sysctl;
 #[cfg(test)]
 mod tests;
 mod validate;
 
 pub use data::{DataObject, ObjectKey, ObjectKind};
+pub use defaults::with_defaults;
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;

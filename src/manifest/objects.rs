@@ -50,6 +50,9 @@ pub struct Hashes {
     pub pod: String,
     /// Over each entry of `containers`, by name: a change restarts that container only.
     pub containers: BTreeMap<String, String>,
+    /// Over each entry of `initContainers`, by name; empty in records from before this was kept.
+    #[serde(default)]
+    pub init_containers: BTreeMap<String, String>,
 }
 
 /// A pod that was read, defaulted and validated.
@@ -102,6 +105,8 @@ pub enum Code {
     Exposed,
     /// A valid field that podling refuses, since dropping it would change what the pod does.
     Unsupported,
+    /// A valid manifest whose pod this node cannot or may not run: it waits until node, settings or manifest change.
+    Admission,
     /// A valid field or value that has no effect here, or another one than may be expected.
     NoEffect,
 }
@@ -167,7 +172,7 @@ impl Document {
 }
 
 /// How to read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Unknown fields are errors instead of warnings.
     pub strict: bool,
@@ -175,6 +180,8 @@ pub struct ReadOptions {
     pub name_suffix: Option<String>,
     /// `spec.nodeName` of the pods.
     pub node_name: String,
+    /// Names of RuntimeClasses that the settings know.
+    pub runtime_classes: Vec<String>,
     /// Everybody on the machine can read the file: its Secrets are refused.
     pub exposed: bool,
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Plan, State, Stopping};
+use super::plan::{Action, Plan, State, entries, has_post_start, is_sidecar};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
-use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
-use crate::store::SandboxRecord;
+use crate::runtime::spec::qos::pod_resources;
+use crate::runtime::{Kind, StartError, StartOrder, TaskState, entry_hash, new_id};
+use crate::store::{Farewell, HookPhase, SandboxRecord, StopCause};
 use crate::system::clock;
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
@@ -42,11 +43,25 @@ impl Worker {
                 Action::CreateSandbox => self.create_sandbox().await,
                 Action::DropSandbox => self.drop_sandbox().await,
                 Action::Start { name, kind, restarts } => self.start(name, *kind, *restarts, seen).await,
-                Action::Stop { id, name, step, deadline, why } => {
-                    let stopping = Stopping { sent: *step, deadline: *deadline };
-                    self.stop(id, name, stopping, why, seen).await;
+                Action::PostStart { id, name } => {
+                    self.post_start(id, name);
                     false
                 }
+                Action::BeginStop { id, name, pre_stop, stopping, why } => {
+                    self.begin_stop(id, name, *pre_stop, stopping.clone(), *why);
+                    false
+                }
+                Action::Stop { id, name, step, stopping, why } => {
+                    self.stop(id, name, stopping, *step, *why, seen).await;
+                    false
+                }
+                Action::Hurry { id, name, stopping } => {
+                    self.hurry_stop(id, name, stopping.clone());
+                    false
+                }
+                Action::RestartAll { by } => self.restart_all(by),
+                Action::Renew => self.renew(),
+                Action::Expire => self.expire(),
             };
         }
         progressed
@@ -64,8 +79,8 @@ impl Worker {
     }
 
     async fn create_sandbox(&mut self) -> bool {
-        if let Err(message) = self.claim_ports() {
-            self.hold("", Waiting { reason: "HostPortConflict".into(), message }, HOLD.0);
+        if let Err(why) = self.admit() {
+            self.hold("", why, HOLD.0);
             return false;
         }
         let Some(current) = &mut self.current else { return false };
@@ -74,8 +89,10 @@ impl Worker {
         current.status.sandbox =
             Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
         current.status.sandboxes += 1;
+        current.status.pod_limits = current.manifest.pod.spec.as_ref().map(pod_resources);
         current.status.start_time.get_or_insert_with(Timestamp::now);
-        for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+        let init = current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+        for init in init.filter(|c| !is_sidecar(c)) {
             if let Some(history) = current.status.containers.get_mut(&init.name) {
                 history.completed = false;
                 history.container_id = None;
@@ -84,8 +101,12 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         self.save_status();
         match self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await {
-            Ok(record) => {
+            Ok((record, notes)) => {
                 self.held.remove("");
+                for note in notes {
+                    tracing::warn!(pod = %self.key, "{}: {}", note.reason, note.message);
+                    self.ctx.board.event(EventType::Warning, note.reason, Some(&self.key), note.message);
+                }
                 if let Some(current) = &mut self.current {
                     current.status.sandbox = Some(record);
                 }
@@ -96,10 +117,16 @@ impl Worker {
         true
     }
 
-    /// Host ports: first against other pods, then against whatever else listens on this host.
-    fn claim_ports(&self) -> Result<(), String> {
-        let Some(current) = &self.current else { return Ok(()) };
-        self.ctx.claims.claim(&self.key, &current.manifest)
+    /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
+    fn admit(&mut self) -> Result<(), Waiting> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if !current.in_order {
+            self.ctx.order.may_start(&self.key)?;
+        }
+        let node = self.ctx.capacity();
+        self.ctx.claims.claim(&self.key, &current.manifest, &node).map_err(|refusal| refusal.why)?;
+        current.in_order = true;
+        Ok(())
     }
 
     async fn drop_sandbox(&mut self) -> bool {
@@ -145,6 +172,8 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
+        // Before the start reads it: what changes in between is seen as a change, never missed.
+        let data = super::data_changes::of(&manifest.pod, name, &self.ctx.objects);
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
         // and discarded by the next look. It is given a little time, as containerd is left with a mess when
         // a creation is given up.
@@ -167,16 +196,25 @@ impl Worker {
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
             let hash = entry_hash(&manifest, name).to_owned();
+            let spec = manifest.pod.spec.iter().flat_map(entries);
+            let hook = spec.map(|(_, c)| c).find(|c| c.name == name).is_some_and(has_post_start);
+            let resources = super::resize::resources(&manifest, name);
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.data = Some(data);
+                history.hash_before = None;
+                history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
+                history.resources = Some(resources);
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
                 history.started = None;
                 history.started_at = None;
+                history.post_start = hook.then_some(HookPhase::Due);
+                history.stop = None;
                 if restarts == 0 {
                     history.backoff = None;
                 }
@@ -261,6 +299,7 @@ impl Worker {
                 finished: Timestamp::now(),
                 finished_at: now,
                 ran_for: Duration::ZERO,
+                cause: StopCause::Other,
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
@@ -268,27 +307,6 @@ impl Worker {
         tracing::warn!(pod = %self.key, container = %name, "{e}");
         let text = format!("cannot start container {name}: {}", e.message);
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
-    }
-
-    async fn stop(&mut self, id: &str, name: &str, stopping: Stopping, why: &str, seen: &Seen) {
-        let first = self.stopping.insert(id.to_owned(), stopping).is_none();
-        let Some(container) = seen.observed.iter().find(|o| o.id == id) else { return };
-        if first {
-            tracing::info!(pod = %self.key, container = %name, why, "stopping container");
-            let text = format!("stopping container {name} ({why})");
-            self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
-        } else if stopping.sent >= StopStep::Kill {
-            let how = match stopping.sent {
-                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
-                _ => "its grace is over: sending SIGKILL",
-            };
-            tracing::warn!(pod = %self.key, container = %name, "{how}");
-            let text = format!("container {name}: {how}");
-            self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
-        }
-        if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
-            tracing::warn!(pod = %self.key, container = %name, "cannot stop it: {e}");
-        }
     }
 
     fn hold_error(&mut self, name: &str, e: &StartError) {

@@ -1,16 +1,18 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::environment::{EnvError, EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
-use super::{Kind, Labels, Runtime, logs, new_id};
+use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
-use crate::manifest::PodManifest;
+use crate::manifest::{PodManifest, references};
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
@@ -42,7 +44,7 @@ impl StartError {
         Self::new("CreateContainerConfigError", message)
     }
 
-    fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
+    pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
         Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
     }
 }
@@ -92,17 +94,24 @@ impl Runtime {
         if order.kind == Kind::Pause {
             return self.create_pause(order).await;
         }
+        self.await_objects(order.manifest)?;
         let container = container(order)?;
+        let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
-        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
+        let seccomp_file =
+            profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
+        profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
+        let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid, order.sandbox))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+        self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
+        let env = self.environment(order, container, &volumes)?;
         let mounts = mount_sources(container, &volumes)?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
-        let spec_of_pod = pod_spec(order.manifest)?;
         let qos = qos::qos_class(spec_of_pod);
         let host_devices =
             if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
@@ -114,6 +123,7 @@ impl Runtime {
             image: &image.config,
             image_name: &image.name,
             user: &user,
+            env: &env,
             sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
             mounts: &mounts,
             termination_log: Some(&termination_log),
@@ -122,18 +132,35 @@ impl Runtime {
             host_devices: &host_devices,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
+            seccomp_file: seccomp_file.as_ref(),
             image_volumes: &image_volumes,
             attempt: order.attempt,
         };
-        let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        let signal = stop_signal(&image);
+        let mut oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let sandbox_dir = self.inner.paths.sandbox(&order.sandbox.id);
+        let ids = userns::wanted(spec_of_pod).then(|| self.id_range(order.uid)).transpose()?;
+        if ids.is_some() {
+            // Again, as a start of podling closes the directories that this opens.
+            self.check_user_namespaces()?;
+            tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
+        }
+        let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
-        let mounts = self.create_record(&new, Some(&image)).await?;
+        let mut mounts = self.create_record(&new, Some(&image)).await?;
+        if let Some(ids) = ids {
+            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &new.id, ids))?;
+        }
         let io = self.task_io(order, container)?;
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
+        if let Some(ids) = ids {
+            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+            if let Ok(pid) = created {
+                self.own_output(pid, &user, ids);
+            }
+        }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
             Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
@@ -145,9 +172,68 @@ impl Runtime {
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
     }
 
+    /// Before the manifests were read for the first time after a boot nobody can say that an optional object is
+    /// missing; a pod that names any waits that long.
+    fn await_objects(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let named = || references::of_pod(&manifest.pod).into_iter().next();
+        match (!self.inner.objects.known()).then(named).flatten() {
+            Some(object) => {
+                Err(StartError::config(format!("waiting for {object}: the manifests are being read")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Which ConfigMaps and Secrets the volumes of a manifest lack, so that an update is held before the old
+    /// pod is touched.
+    pub fn check_volumes(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let missing = volume::missing(&manifest.pod, &self.inner.objects);
+        missing.first().map_or(Ok(()), |e| Err(StartError::new("FailedMount", e.to_string())))
+    }
+
     /// What the pod's volumes are made from.
-    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
-        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
+    pub fn volume_input(&self, manifest: &PodManifest, uid: &str, sandbox: &SandboxRecord) -> VolumeInput {
+        VolumeInput {
+            pod: manifest.pod.clone(),
+            uid: uid.to_owned(),
+            dir: self.inner.paths.pod(uid),
+            objects: self.inner.objects.clone(),
+            facts: self.downward_facts(uid, sandbox),
+        }
+    }
+
+    /// The container's own variables. One that has no value yet leaves the container waiting.
+    fn environment(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, volume::PreparedVolume>,
+    ) -> Result<Vec<(String, String)>, StartError> {
+        let input = EnvInput {
+            pod: &order.manifest.pod,
+            container,
+            facts: &self.downward_facts(order.uid, order.sandbox),
+            objects: &self.inner.objects,
+            volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
+        };
+        tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 
     /// Runs what was created.
@@ -158,35 +244,7 @@ impl Runtime {
         }
     }
 
-    async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
-        let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
-        let qos = qos::qos_class(pod_spec(order.manifest)?);
-        let id = new_id();
-        let oci = spec::pause(&spec::PauseInput {
-            pod: &order.manifest.pod,
-            uid: order.uid,
-            sandbox: &sandbox,
-            rootfs: &self.inner.pause_rootfs,
-            binary: &self.inner.pause,
-            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
-            node: &self.inner.features,
-        });
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
-        self.create_record(&new, None).await?;
-        self.note_shim(order, &new.id)?;
-        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
-        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
-        Ok(Started {
-            id: new.id,
-            image: new.image,
-            image_id: String::new(),
-            pid,
-            stale: false,
-            refused: None,
-        })
-    }
-
-    async fn new_container(
+    pub(super) async fn new_container(
         &self,
         order: &StartOrder<'_>,
         id: String,
@@ -218,13 +276,13 @@ impl Runtime {
             id,
             image,
             labels: labels.to_map(&self.inner.root_label),
-            runtime: self.inner.oci.clone(),
+            runtime: self.oci_runtime_of(pod_spec(order.manifest)?)?,
             spec: oci,
         })
     }
 
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
-    async fn create_record(
+    pub(super) async fn create_record(
         &self,
         new: &NewContainer,
         image: Option<&Image>,
@@ -237,7 +295,7 @@ impl Runtime {
         }
     }
 
-    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+    pub(super) fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
         self.inner
             .notes
             .add(&order.sandbox.id, id)
@@ -397,10 +455,11 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
     })
 }
 
-/// Hash of the entry a container is made from. Init containers and the pause container have none of their
-/// own: a change of theirs re-creates the pod.
+/// Hash of the entry a container is made from. The pause container has none of its own: a change of it
+/// re-creates the pod.
 pub fn entry_hash<'a>(manifest: &'a PodManifest, name: &str) -> &'a str {
-    manifest.hashes.containers.get(name).unwrap_or(&manifest.hashes.pod)
+    let hashes = &manifest.hashes;
+    hashes.containers.get(name).or(hashes.init_containers.get(name)).unwrap_or(&hashes.pod)
 }
 
 /// A name without its tag or digest; a port in the host part is no tag.
@@ -416,9 +475,11 @@ fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
-/// The signal that the image asks to be stopped with: a name with or without SIG, or a number.
-fn stop_signal(image: &Image) -> i32 {
-    let wanted = image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+/// The signal that the manifest, else the image, asks to be stopped with: a name with or without SIG, or a
+/// number.
+fn stop_signal(container: &Container, image: &Image) -> i32 {
+    let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+    let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
 }
 

@@ -164,6 +164,7 @@ impl Daemon {
         let (control, orders) = mpsc::channel(1);
         let (board, runtime) = (Board::default(), Arc::new(FakeRuntime::default()));
         let backend = Backend {
+            objects: Default::default(),
             board: board.clone(),
             control,
             runtime: runtime.clone(),

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
 use super::ImageInfo;
-use crate::manifest::{Diagnostic, PodKey};
+use crate::manifest::{Diagnostic, ObjectKind, PodKey};
 use crate::source::SourceReport;
 
 /// `GET /podling/v1/status`.
@@ -85,6 +86,38 @@ pub struct PodDetails {
 pub struct ImageList {
     /// The images, by name.
     pub items: Vec<ImageInfo>,
+}
+
+/// `GET /podling/v1/objects`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ObjectList {
+    /// ConfigMaps and Secrets in force, by kind, namespace and name.
+    pub items: Vec<ObjectInfo>,
+}
+
+/// A ConfigMap or Secret without its values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectInfo {
+    /// Which of the two.
+    pub kind: ObjectKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `type` of a Secret.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
+    pub secret_type: Option<String>,
+    /// How many bytes stand under each key.
+    pub sizes: BTreeMap<String, usize>,
+    /// Whether its data may not change.
+    pub immutable: bool,
+    /// Since when it is in force.
+    pub since: Timestamp,
+    /// The file it stands in.
+    pub file: PathBuf,
+    /// 1-based line on which its document begins.
+    pub line: u32,
 }
 
 /// `POST /podling/v1/images`: the names an archive held.

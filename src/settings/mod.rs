@@ -7,18 +7,24 @@ mod check;
 mod error;
 mod file;
 mod log;
+mod node;
 mod paths;
+mod runtime_class;
 mod tree;
 mod units;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::manifest::Quantity;
+
 pub use error::{Finding, SettingsError};
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
+pub use runtime_class::RuntimeClass;
 pub use units::parse_duration;
 
 /// What the command line says, before the config file is read.
@@ -105,6 +111,14 @@ pub struct Settings {
     pub backoff_reset: Duration,
     /// Containers without a seccomp profile get RuntimeDefault (`seccompDefault`); default true.
     pub seccomp_default: bool,
+    /// Directory below which `localhostProfile` of seccomp profiles is looked for (`seccompProfileRoot`); default
+    /// `/var/lib/podling/seccomp`.
+    pub seccomp_root: PathBuf,
+    /// Sysctls beyond the safe ones that pods may set, `*` at the end of one meaning anything
+    /// (`allowedUnsafeSysctls`); default none.
+    pub allowed_sysctls: Vec<String>,
+    /// What a pod's `runtimeClassName` means (`runtimeClasses`); default none.
+    pub runtime_classes: BTreeMap<String, RuntimeClass>,
     /// Root of podling's cgroups (`cgroupRoot`); default `/podling`.
     pub cgroup_root: String,
     /// Log size at which the logger rotates (`containerLogMaxSize`), in bytes; default 10 MiB.
@@ -123,6 +137,18 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// Most pods at a time (`maxPods`); default 110.
+    pub max_pods: u32,
+    /// What of the node is not for pods (`systemReserved`); default nothing.
+    pub system_reserved: BTreeMap<String, Quantity>,
+    /// The same once more (`kubeReserved`); both count.
+    pub kube_reserved: BTreeMap<String, Quantity>,
+    /// What the node has, in place of what is found on the machine; default nothing.
+    pub capacity: BTreeMap<String, Quantity>,
+    /// Labels of the node beside those that every node has (`nodeLabels`); default none.
+    pub node_labels: BTreeMap<String, String>,
+    /// Priorities of classes beside the system's; default none.
+    pub priority_classes: BTreeMap<String, i32>,
     /// The flags behind all this, so that a reload gives them the last word again.
     pub flags: Flags,
 }
@@ -147,6 +173,9 @@ impl Settings {
             backoff_max: seconds(300),
             backoff_reset: seconds(600),
             seccomp_default: true,
+            seccomp_root: paths.state().join("seccomp"),
+            allowed_sysctls: Vec::new(),
+            runtime_classes: BTreeMap::new(),
             cgroup_root: default_cgroup_root(&paths),
             log_max_size: 10 << 20,
             log_max_files: 5,
@@ -157,6 +186,12 @@ impl Settings {
             cluster_dns: Vec::new(),
             cluster_domain: None,
             runtime: None,
+            max_pods: 110,
+            system_reserved: BTreeMap::new(),
+            kube_reserved: BTreeMap::new(),
+            capacity: BTreeMap::new(),
+            node_labels: BTreeMap::new(),
+            priority_classes: BTreeMap::new(),
             flags: Flags::under(paths.root.clone()),
             paths,
         }
@@ -191,6 +226,9 @@ impl Settings {
             ("ociRuntime", self.runtime == fresh.runtime),
             ("relistPeriod", self.relist == fresh.relist),
             ("seccompDefault", self.seccomp_default == fresh.seccomp_default),
+            ("seccompProfileRoot", self.seccomp_root == fresh.seccomp_root),
+            ("allowedUnsafeSysctls", self.allowed_sysctls == fresh.allowed_sysctls),
+            ("runtimeClasses", self.runtime_classes == fresh.runtime_classes),
             ("cgroupRoot", self.cgroup_root == fresh.cgroup_root),
             ("containerLogMaxSize", self.log_max_size == fresh.log_max_size),
             ("containerLogMaxFiles", self.log_max_files == fresh.log_max_files),
@@ -224,6 +262,9 @@ impl Settings {
         set(&mut self.backoff_max, file.backoff_max);
         set(&mut self.backoff_reset, file.backoff_reset);
         set(&mut self.seccomp_default, file.seccomp_default);
+        set(&mut self.seccomp_root, file.seccomp_root);
+        set(&mut self.allowed_sysctls, file.allowed_sysctls);
+        set(&mut self.runtime_classes, file.runtime_classes);
         set(&mut self.cgroup_root, file.cgroup_root);
         set(&mut self.log_max_size, file.log_max_size);
         set(&mut self.log_max_files, file.log_max_files);
@@ -231,6 +272,12 @@ impl Settings {
         set(&mut self.cni_bin_dirs, file.cni_bin_dirs);
         set(&mut self.resolv_conf, file.resolv_conf);
         set(&mut self.cluster_dns, file.cluster_dns);
+        set(&mut self.max_pods, file.max_pods);
+        set(&mut self.system_reserved, file.system_reserved);
+        set(&mut self.kube_reserved, file.kube_reserved);
+        set(&mut self.capacity, file.capacity);
+        set(&mut self.node_labels, file.node_labels);
+        set(&mut self.priority_classes, file.priority_classes);
         self.cluster_domain = file.cluster_domain;
         self.runtime = file.runtime;
     }

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
+use super::lifecycle::{ActiveTime, HookPhase, RestartAll, StopCause, StopRecord, Verdict};
 use crate::manifest::PodManifest;
 use crate::source::DirIdentity;
+use crate::system::cgroup::PodResources;
 use crate::system::clock::{self, Moment};
 
 /// Version of all files that this podling writes; a file with a higher one is left alone and reported.
@@ -67,8 +71,20 @@ pub struct StatusRecord {
     pub sandboxes: u32,
     /// When podling first worked on the pod (`status.startTime`).
     pub start_time: Option<Timestamp>,
+    /// How long the pod has been active; counted for pods with a deadline only.
+    #[serde(skip_serializing_if = "is_default")]
+    pub active: ActiveTime,
+    /// The pod failed as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Restarts of all containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_all: Option<RestartAll>,
     /// By container name, init containers too.
     pub containers: BTreeMap<String, ContainerHistory>,
+    /// Limits in force for the pod's cgroup; none in records from before this was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_limits: Option<PodResources>,
     /// When the conditions last changed: condition type to (status, time).
     pub conditions: BTreeMap<String, (bool, Timestamp)>,
 }
@@ -88,7 +104,11 @@ impl Default for StatusRecord {
             sandbox: None,
             sandboxes: 0,
             start_time: None,
+            active: ActiveTime::default(),
+            verdict: None,
+            restart_all: None,
             containers: BTreeMap::new(),
+            pod_limits: None,
             conditions: BTreeMap::new(),
         }
     }
@@ -105,6 +125,11 @@ impl StatusRecord {
         for history in self.containers.values_mut() {
             history.backoff = None;
             history.started_at = None;
+            history.stop = None;
+        }
+        self.active.counted = None;
+        if let Some(all) = &mut self.restart_all {
+            all.backoff = Backoff::default();
         }
         if let Some(sandbox) = &mut self.sandbox {
             sandbox.ready = false;
@@ -139,6 +164,10 @@ pub struct ContainerHistory {
     pub container_id: Option<String>,
     /// Hash of the container entry that run was made from.
     pub hash: String,
+    /// Digests of the ConfigMaps and Secrets that run was started with, by their names; none when it was
+    /// started by a podling that did not write them down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, String>>,
     /// Image name as written in the manifest.
     pub image: String,
     /// Image digest that runs.
@@ -155,6 +184,58 @@ pub struct ContainerHistory {
     pub backoff: Option<Backoff>,
     /// Init container that succeeded in the current sandbox.
     pub completed: bool,
+    /// The `postStart` hook of the current run; none: no hook, or the run began before podling ran hooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_start: Option<HookPhase>,
+    /// The stop of the current run, while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopRecord>,
+    /// How the current run is to be ended; none in records from before this was kept: as the spec says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub farewell: Option<Farewell>,
+    /// The resources in force for the current run; none in records from before this was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// The hash that `hash` took the place of by an update that left the process alone: until the manifest of
+    /// that update is on disk, too, both stand for the same entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_before: Option<String>,
+}
+
+/// How a run is to be ended: by the entry it was started from, as amended by updates that left it running. The
+/// entry itself may be another one by the time it is stopped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Farewell {
+    /// `terminationGracePeriodSeconds`, at least one second.
+    pub grace_seconds: u64,
+    /// `lifecycle.preStop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_stop: Option<LifecycleHandler>,
+}
+
+impl Farewell {
+    /// What a spec says of one of its containers.
+    pub fn of(spec: &PodSpec, container: &str) -> Self {
+        let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let entry = all.into_iter().find(|c| c.name == container);
+        Self {
+            grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs(),
+            pre_stop: entry.and_then(pre_stop),
+        }
+    }
+}
+
+/// The hook with its port as a number: the name may mean another, or none, when it is run.
+fn pre_stop(entry: &Container) -> Option<LifecycleHandler> {
+    let mut handler = entry.lifecycle.as_ref()?.pre_stop.clone()?;
+    if let Some(get) = &mut handler.http_get
+        && let IntOrString::String(name) = &get.port
+    {
+        let named = entry.ports.iter().flatten().find(|p| p.name.as_ref() == Some(name));
+        get.port = named.map_or_else(|| get.port.clone(), |p| IntOrString::Int(p.container_port));
+    }
+    Some(handler)
 }
 
 impl ContainerHistory {
@@ -191,6 +272,13 @@ pub struct Exit {
     /// Length of the run.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
+    /// Why podling ended it, if it did.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cause: StopCause,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod devices;
 pub mod files;
 pub mod link;
+pub mod machine;
 pub mod mounts;
 pub mod namespaces;
 pub mod node;
@@ -19,6 +20,7 @@ pub mod notify;
 pub mod process;
 pub mod raw;
 pub mod signal_names;
+pub mod userns;
 
 /// A kernel call that failed, with what it was for.
 #[derive(Debug, thiserror::Error)]

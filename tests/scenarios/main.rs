@@ -6,15 +6,22 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
 mod control_plane;
+mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;
+mod lifecycle;
 mod logs;
+mod names;
 mod network;
 mod pods;
 mod restarts;
+mod security;
+mod updates;
 mod words;

@@ -4,7 +4,7 @@ use super::Shape::{Bool, Int32, Int32s, Objects, Quantity, Text, Texts};
 use super::probe::{LIFECYCLE, PROBE};
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::SECURITY_CONTEXT;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, refused};
 
 /// For the three probes.
 const PROBES: Support = refused("probes are not run yet; the container would count as healthy in any case");
@@ -16,35 +16,18 @@ pub static CONTAINER: Object = Object {
         f("args", Texts, HONOURED),
         f("command", Texts, HONOURED),
         f("env", Objects(&ENV_VAR), HONOURED),
-        f(
-            "envFrom",
-            Objects(&ENV_FROM_SOURCE),
-            refused("the variables would be missing; write them out under env"),
-        ),
+        f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
-        f(
-            "lifecycle",
-            Shape::Object(&LIFECYCLE),
-            refused("the hooks would not run and the stop signal would be another"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("lifecycle", Shape::Object(&LIFECYCLE), HONOURED),
         f("livenessProbe", Shape::Object(&PROBE), PROBES),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), PROBES),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
-        f(
-            "restartPolicyRules",
-            Objects(&CONTAINER_RESTART_RULE),
-            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
-        ),
+        f("restartPolicy", Text, HONOURED),
+        f("restartPolicyRules", Objects(&CONTAINER_RESTART_RULE), HONOURED),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), PROBES),
         f("stdin", Bool, HONOURED),
@@ -65,35 +48,18 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
         f("args", Texts, HONOURED),
         f("command", Texts, HONOURED),
         f("env", Objects(&ENV_VAR), HONOURED),
-        f(
-            "envFrom",
-            Objects(&ENV_FROM_SOURCE),
-            refused("the variables would be missing; write them out under env"),
-        ),
+        f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
-        f(
-            "lifecycle",
-            Shape::Object(&LIFECYCLE),
-            refused("the hooks would not run and the stop signal would be another"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("lifecycle", Shape::Object(&LIFECYCLE), HONOURED),
         f("livenessProbe", Shape::Object(&PROBE), PROBES),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), PROBES),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
-        f(
-            "restartPolicyRules",
-            Objects(&CONTAINER_RESTART_RULE),
-            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
-        ),
+        f("restartPolicy", Text, HONOURED),
+        f("restartPolicyRules", Objects(&CONTAINER_RESTART_RULE), HONOURED),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), PROBES),
         f("stdin", Bool, HONOURED),
@@ -114,12 +80,7 @@ pub static ENV_VAR: Object = Object {
     fields: &[
         f("name", Text, HONOURED),
         f("value", Text, HONOURED),
-        f(
-            "valueFrom",
-            Shape::Object(&ENV_VAR_SOURCE),
-            refused("the variable would be empty; write its value under value"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("valueFrom", Shape::Object(&ENV_VAR_SOURCE), HONOURED),
     ],
 };
 

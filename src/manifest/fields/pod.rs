@@ -7,12 +7,20 @@ use super::meta::OBJECT_META;
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::POD_SECURITY_CONTEXT;
 use super::volume::VOLUME;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, partly, refused, warned};
 
 /// For what decides on which node a pod runs.
 const CLUSTER: Support = warned("a cluster chooses nodes for pods; this pod runs on this node in any case");
-/// For the order in which a cluster sheds load.
-const PRIORITY: Support = warned("priority classes are objects of a cluster; all pods here are equal");
+/// For what orders pods.
+const PRIORITY: Support = partly(
+    "it orders starts, and who comes first of those that wait for the node; nothing that runs is put out for it. Classes \
+     are the system's and those under priorityClasses in the settings",
+);
+/// For what a cluster knows of its nodes.
+const LABELS: Support = partly(
+    "checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does \
+     not match waits",
+);
 /// For the identity of a pod towards an API server.
 const ACCOUNT: Support = warned("there is no API server, so the pod gets no account and no token");
 
@@ -36,8 +44,12 @@ pub static POD: Object = Object {
 pub static POD_SPEC: Object = Object {
     name: "PodSpec",
     fields: &[
-        f("activeDeadlineSeconds", Int64, refused("the pod would run on past its deadline")),
-        f("affinity", Shape::Object(&AFFINITY), CLUSTER).but(&[(Lit::Empty, HONOURED)]),
+        f("activeDeadlineSeconds", Int64, HONOURED),
+        f(
+            "affinity",
+            Shape::Object(&AFFINITY),
+            partly("required node affinity is checked against this node's labels; what prefers, and what looks at other pods, has no effect on one node"),
+        ).but(&[(Lit::Empty, HONOURED)]),
         f(
             "automountServiceAccountToken",
             Bool,
@@ -64,16 +76,10 @@ pub static POD_SPEC: Object = Object {
         f("hostIPC", Bool, HONOURED),
         f("hostNetwork", Bool, HONOURED),
         f("hostPID", Bool, HONOURED),
-        f(
-            "hostUsers",
-            Bool,
-            refused(
-                "the containers would run without a user namespace of their own, with the host's user ids",
-            ),
-        )
-        .but(&[(Lit::Bool(true), HONOURED)]),
+        f("hostUsers", Bool, HONOURED)
+            .note("`false` takes Linux 5.19 and file systems that can map ids; a pod that cannot have it waits"),
         f("hostname", Text, HONOURED),
-        f("hostnameOverride", Text, refused("the pod would see another host name; use hostname")),
+        f("hostnameOverride", Text, HONOURED),
         f(
             "imagePullSecrets",
             Objects(&LOCAL_OBJECT_REFERENCE),
@@ -85,14 +91,10 @@ pub static POD_SPEC: Object = Object {
         f("nodeName", Text, warned("pods are not assigned to nodes here; it runs on this node"))
             .but(&[(Lit::Text(""), HONOURED)])
             .note("Not warned about when it is this node's name"),
-        f("nodeSelector", TextMap, CLUSTER),
+        f("nodeSelector", TextMap, LABELS),
         f("os", Shape::Object(&POD_OS), HONOURED),
-        f(
-            "overhead",
-            QuantityMap,
-            refused("it belongs to a RuntimeClass, and the pod's limits would come out smaller without it"),
-        ),
-        f("preemptionPolicy", Text, PRIORITY),
+        f("overhead", QuantityMap, HONOURED).note("Added to the requests and limits of the pod's cgroup"),
+        f("preemptionPolicy", Text, warned("pods here are never put out for others")),
         f("priority", Int32, PRIORITY),
         f("priorityClassName", Text, PRIORITY).but(&[(Lit::Text(""), HONOURED)]),
         f(
@@ -105,19 +107,18 @@ pub static POD_SPEC: Object = Object {
             Objects(&POD_RESOURCE_CLAIM),
             refused("devices are claimed through an API server; the containers would miss theirs"),
         ),
-        f(
-            "resources",
-            Shape::Object(&RESOURCE_REQUIREMENTS),
-            refused("the pod as a whole would have no limits; set them on its containers"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
         f("restartPolicy", Text, HONOURED),
         f(
             "runtimeClassName",
             Text,
-            refused("runtime classes are not supported; the pod would run in the default runtime"),
+            warned("`runtimeClasses` in the settings of this node does not name this class"),
         )
-        .but(&[(Lit::Text(""), HONOURED)]),
+        .but(&[(Lit::Text(""), HONOURED)])
+        .note(
+            "Honoured, and not warned about, for the classes that the settings name. Where they name none, the pod \
+             runs in the default runtime; where they name others, it waits",
+        ),
         f("schedulerName", Text, CLUSTER)
             .but(&[(Lit::Text("default-scheduler"), HONOURED), (Lit::Text(""), HONOURED)]),
         f(
@@ -129,15 +130,9 @@ pub static POD_SPEC: Object = Object {
         f("securityContext", Shape::Object(&POD_SECURITY_CONTEXT), HONOURED),
         f("serviceAccount", Text, ACCOUNT).but(&[(Lit::Text(""), HONOURED)]),
         f("serviceAccountName", Text, ACCOUNT).but(&[(Lit::Text(""), HONOURED)]),
-        f("setHostnameAsFQDN", Bool, refused("the pod would see a short host name"))
-            .but(&[(Lit::Bool(false), HONOURED)]),
+        f("setHostnameAsFQDN", Bool, HONOURED),
         f("shareProcessNamespace", Bool, HONOURED),
-        f(
-            "subdomain",
-            Text,
-            refused("there is no cluster domain for it, and the pod would see another host name"),
-        )
-        .but(&[(Lit::Text(""), HONOURED)]),
+        f("subdomain", Text, HONOURED).note("Its domain ends with `clusterDomain` of the settings, if set"),
         f("terminationGracePeriodSeconds", Int64, HONOURED),
         f("tolerations", Objects(&TOLERATION), CLUSTER),
         f("topologySpreadConstraints", Objects(&TOPOLOGY_SPREAD_CONSTRAINT), CLUSTER),

@@ -2,25 +2,29 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EnvFromSource, EnvVar};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
 use super::probes::{self, ProbeKind};
 use super::words::{LABEL, Refuse, is_label, one_of};
-use super::{image, mounts, ports, resources, security};
+use super::{env, image, mounts, ports, resources, security};
 use crate::manifest::positions::{Findings, Path};
 
 /// Longest argument or `NAME=value` the kernel takes, in bytes, its final NUL included
 /// (`MAX_ARG_STRLEN`, 32 pages).
-const MAX_ARG: usize = 128 * 1024;
+pub(super) const MAX_ARG: usize = 128 * 1024;
 
 /// What a container's rules depend on.
 pub struct Surroundings<'a> {
     /// Names of the pod's volumes.
     pub volumes: &'a HashSet<&'a str>,
+    /// Those of them that are of type emptyDir.
+    pub empty_dirs: &'a HashSet<&'a str>,
     /// `spec.hostNetwork`.
     pub host_network: bool,
     /// Whether `spec.os.name` is set.
     pub has_os: bool,
+    /// `spec.terminationGracePeriodSeconds`, with its default.
+    pub grace: i64,
     /// Whether the pod has a user namespace of its own (`hostUsers: false`).
     pub user_namespace: bool,
     /// `runAsNonRoot` of the pod.
@@ -28,6 +32,10 @@ pub struct Surroundings<'a> {
     /// Whether it is one of `initContainers`.
     pub init: bool,
 }
+
+/// Most entries of `restartPolicyRules`, and of the exit codes of one, as the API has it.
+const RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
 
 /// Checks one container.
 pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
@@ -38,11 +46,11 @@ pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, find
         }
     }
     let environment = container.env.as_deref().unwrap_or_default();
-    for (i, env) in environment.iter().enumerate() {
-        variable(env, &path.field("env").index(i), findings);
+    for (i, variable) in environment.iter().enumerate() {
+        env::variable(variable, around.empty_dirs, &path.field("env").index(i), findings);
     }
     for (i, from) in container.env_from.iter().flatten().enumerate() {
-        env_from(from, &path.field("envFrom").index(i), findings);
+        env::env_from(from, &path.field("envFrom").index(i), findings);
     }
     ports::check(
         container.ports.as_deref().unwrap_or_default(),
@@ -103,57 +111,6 @@ fn argument(word: &str, path: &Path, findings: &mut Findings<'_>) {
     }
 }
 
-fn variable(env: &EnvVar, path: &Path, findings: &mut Findings<'_>) {
-    let at = path.field("name");
-    if env.name.is_empty() {
-        findings.required(&at, "");
-    } else if !env.name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
-        findings.invalid(
-            &at,
-            env.name.as_str(),
-            "a valid environment variable name must consist only of printable ASCII characters other than \
-            '='",
-        );
-    }
-    let value = env.value.as_deref().unwrap_or_default();
-    if value.contains('\0') {
-        findings.invalid(&path.field("value"), value, "must not contain NUL");
-    } else if env.name.len() + 1 + value.len() >= MAX_ARG {
-        let why = format!("is too long: the kernel takes variables of less than {MAX_ARG} bytes");
-        findings.invalid(&path.field("value"), value, &why);
-    }
-    let Some(from) = &env.value_from else { return };
-    let at = path.field("valueFrom");
-    let sources = [
-        from.config_map_key_ref.is_some(),
-        from.field_ref.is_some(),
-        from.file_key_ref.is_some(),
-        from.resource_field_ref.is_some(),
-        from.secret_key_ref.is_some(),
-    ];
-    match sources.iter().filter(|set| **set).count() {
-        0 => findings.invalid(
-            &at,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
-            `fileKeyRef`",
-        ),
-        1 if !value.is_empty() => findings.invalid(&at, "", "may not be specified when `value` is not empty"),
-        1 => {}
-        _ => findings.invalid(&at, "", "may not have more than one field specified at a time"),
-    }
-}
-
-fn env_from(from: &EnvFromSource, path: &Path, findings: &mut Findings<'_>) {
-    match (&from.config_map_ref, &from.secret_ref) {
-        (None, None) => findings.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
-        (Some(_), Some(_)) => {
-            findings.invalid(path, "", "may not have more than one field specified at a time");
-        }
-        _ => {}
-    }
-}
-
 fn hooks_and_probes(
     container: &Container,
     around: &Surroundings<'_>,
@@ -180,7 +137,33 @@ fn hooks_and_probes(
         if plain_init {
             findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
         }
-        probes::check_lifecycle(lifecycle, around.has_os, &path, findings);
+        probes::check_lifecycle(lifecycle, around, &path, findings);
+    }
+}
+
+/// `resizePolicy`: each of cpu and memory once, and no restarts where the pod has none.
+pub(super) fn resize(
+    container: &Container,
+    pod_policy: Option<&str>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let policies = container.resize_policy.as_deref().unwrap_or_default();
+    for (i, policy) in policies.iter().enumerate() {
+        let path = path.field("resizePolicy").index(i);
+        one_of(findings, &path.field("resourceName"), Some(&policy.resource_name), &["cpu", "memory"]);
+        let allowed = &["NotRequired", "RestartContainer"];
+        one_of(findings, &path.field("restartPolicy"), Some(&policy.restart_policy), allowed);
+        if policies[..i].iter().any(|p| p.resource_name == policy.resource_name) {
+            findings.duplicate(&path, policy.resource_name.as_str(), "resizePolicy");
+        }
+        if pod_policy == Some("Never") && policy.restart_policy == "RestartContainer" {
+            findings.invalid(
+                &path.field("restartPolicy"),
+                policy.restart_policy.as_str(),
+                "must be NotRequired when the pod's `restartPolicy` is Never",
+            );
+        }
     }
 }
 
@@ -192,6 +175,14 @@ fn restart(container: &Container, around: &Surroundings<'_>, path: &Path, findin
     if !rules.is_empty() && policy.is_none() && !around.init {
         findings.required(&at, "must be set when restartPolicyRules are");
     }
+    if rules.len() > RULES_MAX {
+        let count = rules.len() as i64;
+        findings.invalid(
+            &path.field("restartPolicyRules"),
+            count,
+            &format!("must have at most {RULES_MAX} items"),
+        );
+    }
     for (i, rule) in rules.iter().enumerate() {
         restart_rule(rule, &path.field("restartPolicyRules").index(i), findings);
     }
@@ -202,6 +193,23 @@ fn restart_rule(rule: &ContainerRestartRule, path: &Path, findings: &mut Finding
     let path = path.field("exitCodes");
     match &rule.exit_codes {
         None => findings.required(&path, "must be specified"),
-        Some(codes) => one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]),
+        Some(codes) => {
+            one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]);
+            exit_codes(codes.values.as_deref().unwrap_or_default(), &path.field("values"), findings);
+        }
+    }
+}
+
+fn exit_codes(values: &[i32], path: &Path, findings: &mut Findings<'_>) {
+    if values.is_empty() {
+        findings.required(path, "at least one exit code is needed");
+    }
+    if values.len() > EXIT_CODES_MAX {
+        findings.invalid(path, values.len() as i64, &format!("must have at most {EXIT_CODES_MAX} items"));
+    }
+    for (i, value) in values.iter().enumerate() {
+        if values[..i].contains(value) {
+            findings.invalid(&path.index(i), *value, "stands in the list already");
+        }
     }
 }

@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::error::{RuntimeError, SUN_PATH_MAX};
+use super::lanes::RankedQueue;
 
 /// Deadline of calls that only touch containerd's database.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -53,7 +54,8 @@ struct Inner {
 struct Lanes {
     store: Semaphore,
     shim: Semaphore,
-    start: Semaphore,
+    exec: Semaphore,
+    start: RankedQueue,
     delete: Semaphore,
     layer: Semaphore,
 }
@@ -65,7 +67,11 @@ pub(crate) enum Lane {
     Store,
     /// A shim's answer.
     Shim,
-    /// Creation and start by the OCI runtime: twice the cores, above that only latency grows.
+    /// A process being started in a container. Apart from other questions to shims, as a container that is
+    /// frozen holds it up.
+    Exec,
+    /// Creation and start by the OCI runtime: twice the cores, above that only latency grows. The most important
+    /// pods go first.
     Start,
     /// Deletion by the OCI runtime.
     Delete,
@@ -96,7 +102,8 @@ impl Containerd {
         let lanes = Lanes {
             store: Semaphore::new(32),
             shim: Semaphore::new(32),
-            start: Semaphore::new(2 * cores),
+            exec: Semaphore::new(32),
+            start: RankedQueue::new(2 * cores),
             delete: Semaphore::new(2 * cores),
             layer: Semaphore::new(cores),
         };
@@ -197,16 +204,20 @@ impl Containerd {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RuntimeError> {
         let lanes = &self.inner.lanes;
-        let semaphore = match lane {
-            Lane::Store => &lanes.store,
-            Lane::Shim => &lanes.shim,
-            Lane::Start => &lanes.start,
-            Lane::Delete => &lanes.delete,
-            Lane::Layer => &lanes.layer,
+        let (semaphore, _turn) = match lane {
+            Lane::Store => (Some(&lanes.store), None),
+            Lane::Shim => (Some(&lanes.shim), None),
+            Lane::Exec => (Some(&lanes.exec), None),
+            Lane::Start => (None, Some(lanes.start.acquire().await)),
+            Lane::Delete => (Some(&lanes.delete), None),
+            Lane::Layer => (Some(&lanes.layer), None),
         };
         // The semaphores are never closed, so an error cannot happen; without a permit the call still
         // goes on, unbounded.
-        let _permit = semaphore.acquire().await.ok();
+        let _permit = match semaphore {
+            Some(semaphore) => semaphore.acquire().await.ok(),
+            None => None,
+        };
         match tokio::time::timeout(deadline, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(RuntimeError::from_status(operation, id, &status)),

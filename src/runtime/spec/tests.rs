@@ -2,9 +2,11 @@ use oci_spec::runtime::Capability;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::runtime::environment::{EnvInput, environment};
 
 mod goldens;
 mod rules;
+mod security;
 
 /// All that a spec is built from, owned, with a plain machine.
 pub(super) struct Given {
@@ -17,6 +19,7 @@ pub(super) struct Given {
     host_devices: Vec<HostDevice>,
     node: NodeFeatures,
     seccomp_default: bool,
+    seccomp_file: Option<SeccompFile>,
     oom_score_adj: i32,
 }
 
@@ -30,6 +33,9 @@ fn plain_node() -> NodeFeatures {
         swap: false,
         cgroup_version: CgroupVersion::V1,
         seccomp: true,
+        kernel: (6, 1),
+        apparmor: false,
+        selinux: false,
         apparmor_profile: None,
         thermal_throttle: Vec::new(),
     }
@@ -65,15 +71,25 @@ impl Given {
             host_devices: Vec::new(),
             node: plain_node(),
             seccomp_default: false,
+            seccomp_file: None,
             oom_score_adj: 1000,
         }
     }
 
     fn try_build(&self) -> Result<Spec, SpecError> {
+        let container = &self.pod.spec.as_ref().unwrap().containers[0];
+        let env = environment(&EnvInput {
+            pod: &self.pod,
+            container,
+            facts: &Default::default(),
+            objects: &Default::default(),
+            volume: &|_| None,
+        });
         build(&SpecInput {
             pod: &self.pod,
+            env: &env.unwrap(),
             uid: "7c0ffee0-0000-4000-8000-000000000001",
-            container: &self.pod.spec.as_ref().unwrap().containers[0],
+            container,
             image: &self.image,
             image_name: "web:1",
             user: &self.user,
@@ -84,6 +100,7 @@ impl Given {
             oom_score_adj: self.oom_score_adj,
             node: &self.node,
             seccomp_default: self.seccomp_default,
+            seccomp_file: self.seccomp_file.as_ref(),
             image_volumes: &self.image_volumes,
             host_devices: &self.host_devices,
             attempt: 2,
@@ -119,6 +136,7 @@ fn sandbox() -> SandboxPaths {
         ipc: Some(pins.join("ipc")),
         uts: Some(pins.join("uts")),
         pid: PidNamespace::Own,
+        user: None,
         shm: Some(pins.join("shm")),
         etc_hosts: Some(files.join("etc-hosts")),
         etc_hostname: Some(files.join("hostname")),

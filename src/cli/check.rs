@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::args::{Check, CheckOutput};
-use crate::manifest::{self, Code, Diagnostic, PodKey, ReadOptions, Severity, Verdict};
+use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
 use crate::pod::capacity::Capacity;
 use crate::pod::status::Waiting;
 use crate::settings::{Flags, Settings};
@@ -103,34 +103,57 @@ struct Checker {
     first: BTreeMap<PodKey, (String, u32)>,
 }
 
+/// The file that is checked may not be the one that the daemon will read, so this is no refusal.
+fn exposed_secret(line: u32) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning,
+        code: Code::Exposed,
+        path: String::new(),
+        line,
+        column: 0,
+        text:
+            "everybody on this machine can read this file; the daemon takes the Secret only after chmod 0600"
+                .to_owned(),
+    }
+}
+
+/// Whether everybody on the machine may read the file, which the daemon holds against its Secrets.
+fn is_exposed(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0)
+}
+
 impl Checker {
     fn path(&mut self, path: &Path) {
         let file = path.display().to_string();
         if path == Path::new("-") {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().take(LONGEST).read_to_end(&mut bytes);
-            return self.file("<stdin>".to_owned(), read.map(|_| bytes));
+            return self.file("<stdin>".to_owned(), read.map(|_| bytes), false);
         }
         if !path.is_dir() {
-            return self.file(file, read(path));
+            return self.file(file, read(path), is_exposed(path));
         }
         match manifests(path, self.extensionless) {
             Ok(files) => {
                 for path in files {
-                    self.file(path.display().to_string(), read(&path));
+                    self.file(path.display().to_string(), read(&path), is_exposed(&path));
                 }
             }
-            Err(error) => self.file(file, Err(error)),
+            Err(error) => self.file(file, Err(error), false),
         }
     }
 
-    fn file(&mut self, file: String, content: io::Result<Vec<u8>>) {
+    fn file(&mut self, file: String, content: io::Result<Vec<u8>>, exposed: bool) {
         self.files += 1;
         let bytes = match content {
             Ok(bytes) => bytes,
             Err(error) => return self.findings.push(unreadable(file, &error)),
         };
-        for document in manifest::read(&bytes, &self.options) {
+        for mut document in manifest::read(&bytes, &self.options) {
+            if exposed && document.object.as_ref().is_some_and(|o| o.key.kind == ObjectKind::Secret) {
+                document.diagnostics.push(exposed_secret(document.line));
+            }
             let verdict = document.verdict();
             let mut finding = Finding {
                 file: file.clone(),

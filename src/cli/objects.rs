@@ -93,7 +93,7 @@ mod tests {
             line: 3,
         };
         assert_eq!(
-            table(&[object.clone()], ObjectKind::Secret, false, false, now),
+            table(std::slice::from_ref(&object), ObjectKind::Secret, false, false, now),
             "NAME   TYPE     DATA   AGE\ndb     Opaque   1      60s\n"
         );
         assert_eq!(

@@ -91,6 +91,7 @@ impl RuntimeAccess for RuntimeSlot {
             let names = image::import_path(self.get()?.containerd(), &archive).await;
             let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
             tracing::info!("imported {}", names.join(", "));
+            self.get()?.images().arrived();
             Ok(names)
         })
     }

@@ -1,11 +1,12 @@
 //! Import: an archive or a layout directory becomes images in containerd.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::assemble::{Assembled, assemble};
+use super::assemble::assemble;
 use super::ingest::ingest;
+use super::link::link;
 use super::reader::ReadError;
 use super::reference::InvalidImageName;
 use super::unpack::unpack;
@@ -118,7 +119,7 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
     let ingested = ingest(client, path).await?;
     let mut names = Vec::new();
     for image in assemble(client, path, &ingested).await? {
-        link(client, &image).await.map_err(failed)?;
+        link(client, &image.path, &image.manifest).await.map_err(failed)?;
         unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
             if e.class() == ErrorClass::InvalidArgument {
                 return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
@@ -138,24 +139,6 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
         names.push(record.name);
     }
     Ok(names)
-}
-
-/// Sets the labels by which the garbage collector goes from an index to the manifest and on to
-/// configuration and layers.
-async fn link(client: &Containerd, image: &Assembled) -> Result<(), RuntimeError> {
-    for (parent, child) in image.path.windows(2).map(|w| (&w[0], &w[1])) {
-        let label = ("containerd.io/gc.ref.content.m.0".to_owned(), child.clone());
-        client.label_blob(parent, HashMap::from([label])).await?;
-    }
-    let mut labels: HashMap<String, String> = image
-        .manifest
-        .layers
-        .iter()
-        .enumerate()
-        .map(|(n, layer)| (format!("containerd.io/gc.ref.content.l.{n}"), layer.digest.clone()))
-        .collect();
-    labels.insert("containerd.io/gc.ref.content.config".to_owned(), image.config_digest.clone());
-    client.label_blob(&image.manifest_digest, labels).await
 }
 
 #[cfg(test)]

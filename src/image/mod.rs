@@ -2,16 +2,18 @@
 //!
 //! An archive is streamed into containerd's content store, its layers are unpacked into snapshots, and a
 //! name is made that points at it; all of that under a lease, so that the garbage collector leaves it
-//! alone until the name holds it. Whether a pod may use an image is decided by [`decide`]. Nothing here
-//! speaks to registries.
+//! alone until the name holds it. A pull does the same with what a registry sends. When one is needed is
+//! decided by [`decide`]; how registries are spoken to is the business of `registry`.
 
 mod archive;
 mod assemble;
 mod documents;
 mod ingest;
+mod link;
 mod platform;
 mod policy;
 mod preload;
+pub mod pull;
 mod reader;
 mod reference;
 mod store;

@@ -162,6 +162,7 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         let history = current.status.containers.get(name);
         let attempt = history.map_or(0, |h| if h.image.is_empty() { h.attempt } else { h.attempt + 1 });
+        let asked = self.asked.get(name).copied().unwrap_or_else(clock::now);
         let order = StartOrder {
             manifest: &manifest,
             uid: &uid,
@@ -170,6 +171,7 @@ impl Worker {
             kind,
             attempt,
             restarts,
+            asked,
             pause_pid: pause_pid(seen),
         };
         // Before the start reads it: what changes in between is seen as a change, never missed.
@@ -188,10 +190,12 @@ impl Worker {
         let created = match created {
             Ok(created) => created,
             Err(e) => {
-                self.hold_error(name, &e);
+                self.hold_start(name, asked, &e);
                 return false;
             }
         };
+        self.asked.remove(name);
+        self.tell_pulled(&created);
         self.ctx.routes.add(&created.id, &self.key);
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
@@ -211,6 +215,7 @@ impl Worker {
                 history.resources = Some(resources);
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
+                history.stale = created.stale.clone();
                 history.started = None;
                 history.started_at = None;
                 history.post_start = hook.then_some(HookPhase::Due);
@@ -237,9 +242,9 @@ impl Worker {
             return true;
         }
         self.started(name, kind, &created.id, created.pid, &created.image);
-        if created.stale {
+        if let Some(why) = created.stale {
             let text = format!(
-                "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
+                "container {name}: imagePullPolicy is Always and no registry could be asked, so it runs the copy of {} that is here: {why}",
                 created.image
             );
             if restarts == 0 {
@@ -309,17 +314,17 @@ impl Worker {
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
     }
 
-    fn hold_error(&mut self, name: &str, e: &StartError) {
+    pub(super) fn hold_error(&mut self, name: &str, e: &StartError) {
         let first = match (e.unavailable, e.reason) {
             (true, _) => HOLD.0,
-            (_, "ErrImagePull" | "ErrImageNeverPull") => HOLD_IMAGE,
+            (_, "ErrImageNeverPull") => HOLD_IMAGE,
             _ => HOLD.0,
         };
         self.hold(name, Waiting { reason: e.reason.into(), message: e.message.clone() }, first);
     }
 
     /// Tries again later, each time later; says so once.
-    fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
+    pub(super) fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
         let same = |h: &&Held| {
             h.why.reason == why.reason && without_ids(&h.why.message) == without_ids(&why.message)
         };

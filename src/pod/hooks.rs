@@ -147,9 +147,9 @@ impl Worker {
         let container = entries(spec).map(|(_, c)| c).find(|c| c.name == name);
         let host_ips = self.ctx.host_ips.borrow().clone();
         let hosts = match &current.status.sandbox {
-            // There on purpose: a pod in the host's network may listen on any address of the host.
+            // The host on purpose, as probes have it: what such a pod listens on, whatever the node's address.
             Some(s) if s.host_network => {
-                host_ips.into_iter().chain(["127.0.0.1".into(), "::1".into()]).collect()
+                ["127.0.0.1".into(), "::1".into()].into_iter().chain(host_ips).collect()
             }
             Some(s) => s.ips.clone(),
             None => Vec::new(),

@@ -15,10 +15,12 @@ use super::worker::{Held, Worker};
 use crate::manifest::PodManifest;
 use crate::runtime::{StartError, entry_hash};
 use crate::store::{Farewell, StatusRecord};
-use crate::system::clock;
+use crate::system::clock::{self, Moment};
 
 /// Key under which a held update stands among the held starts.
 pub(super) const UPDATE: &str = "(update)";
+/// Reason of an update that waits for its images to be pulled.
+const PULLING: &str = "Pulling";
 /// How often a held update is tried.
 const UPDATE_RETRY: Duration = Duration::from_secs(2);
 
@@ -48,7 +50,11 @@ impl Worker {
             }
             return self.accept(new);
         }
-        if let Err(refusal) = self.could_start(new, &changes).await {
+        // Of each new manifest the registries are asked anew.
+        let question = format!("{UPDATE}{}", new.hashes.manifest);
+        self.asked.retain(|name, _| !name.starts_with(UPDATE) || *name == question);
+        let asked = *self.asked.entry(question).or_insert_with(clock::now);
+        if let Err(refusal) = self.could_start(new, &changes, asked).await {
             if changes.is_resize() {
                 let reason = if refusal.never { "Infeasible" } else { "Deferred" };
                 let message = refusal.why.message.clone();
@@ -57,6 +63,7 @@ impl Worker {
             return self.hold_update(refusal.why);
         }
         self.held.clear();
+        self.asked.clear();
         if !changes.recreates() {
             return self.keep_running(new, &changes);
         }
@@ -109,7 +116,8 @@ impl Worker {
             message: format!("the new manifest waits and the old one keeps running: {}", why.message),
         };
         if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-            self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+            let weight = if why.reason == PULLING { EventType::Normal } else { EventType::Warning };
+            self.ctx.board.event(weight, &why.reason, Some(&self.key), &waiting.message);
         }
         let until = clock::now() + UPDATE_RETRY;
         self.held.insert(UPDATE.into(), Held { until, delay: UPDATE_RETRY, why });
@@ -125,17 +133,17 @@ impl Worker {
 
     /// Whether the new spec has all it needs: what other pods have too much of, ConfigMaps and Secrets of its
     /// volumes, images.
-    async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Refusal> {
+    async fn could_start(&self, new: &PodManifest, changes: &Changes, asked: Moment) -> Result<(), Refusal> {
         self.ctx.claims.would_fit(&self.key, new, &self.ctx.capacity())?;
         if changes.keeps_processes() {
             return Ok(());
         }
         let lacks = |e: StartError| Refusal {
-            why: Waiting { reason: e.reason.into(), message: e.message },
+            why: Waiting { reason: if e.pulling { PULLING } else { e.reason }.into(), message: e.message },
             never: false,
         };
         self.ctx.runtime.check_volumes(new).map_err(lacks)?;
-        self.ctx.runtime.check_images(new).await.map_err(lacks)
+        self.ctx.runtime.check_images(new, asked).await.map_err(lacks)
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.

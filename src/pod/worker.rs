@@ -107,6 +107,10 @@ pub struct Worker {
     pub(super) health: BTreeMap<String, Health>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Starts that wait for an image: since when.
+    pub(super) asked: BTreeMap<String, Moment>,
+    /// Rises when a pull has ended.
+    pulls: watch::Receiver<u64>,
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
@@ -144,9 +148,12 @@ impl Worker {
         mail: watch::Receiver<Mail>,
         stored: Vec<(PodSpecRecord, StatusRecord)>,
     ) -> Self {
+        let pulls = ctx.runtime.images().changed();
         Self {
             key,
             ctx,
+            asked: BTreeMap::new(),
+            pulls,
             mail,
             current: None,
             backlog: stored,
@@ -174,6 +181,8 @@ impl Worker {
                 // Tried now, but remembered: what fails for the same reason again was said already.
                 self.held.values_mut().for_each(|h| h.until = clock::now());
             }
+            // From here on the news is of something that this look may not have seen.
+            self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
             let work = with_importance(self.priority(), self.reconcile().instrument(span));
@@ -187,6 +196,7 @@ impl Worker {
                             return self.hooks.leave();
                         },
                         () = tokio::time::sleep(wait) => {}
+                        _ = self.pulls.changed(), if !self.asked.is_empty() => self.expire_pulls(),
                         () = self.hooks.wait() => {}
                     }
                 }

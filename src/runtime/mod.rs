@@ -10,6 +10,7 @@ mod env_file;
 pub mod environment;
 mod exec;
 mod fs_group;
+mod images;
 mod labels;
 pub mod logs;
 mod mounts;
@@ -41,6 +42,7 @@ pub use self::start::{StartError, StartOrder, Started, entry_hash};
 pub use self::stop::StopStep;
 use tokio::sync::watch;
 
+use crate::image::pull::Puller;
 use crate::network::Network;
 use crate::objects::Objects;
 use crate::runtime::containerd::{Containerd, OciRuntime};
@@ -59,6 +61,7 @@ pub struct Runtime {
 
 struct Inner {
     ctd: Containerd,
+    puller: Puller,
     oci: OciRuntime,
     cgroups: CgroupManager,
     network: Network,

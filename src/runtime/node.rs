@@ -125,6 +125,7 @@ impl Runtime {
             system: paths.is_system(),
         });
         let inner = Inner {
+            puller: super::images::puller(&ctd, settings),
             oci: probe::probe(settings.runtime.as_deref(), &paths).await,
             cgroups: CgroupManager::detect(&settings.cgroup_root)?,
             network,

@@ -11,9 +11,11 @@ use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
-use crate::image::{Decision, Image, ImageError, PullPolicy};
+use crate::image::Image;
+use crate::image::pull::{Pulled, Ready};
 use crate::manifest::{PodManifest, references};
 use crate::store::SandboxRecord;
+use crate::system::clock::Moment;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
 use crate::volume::{self, VolumeInput};
@@ -31,12 +33,16 @@ pub struct StartError {
     pub message: String,
     /// containerd was not there to ask: not the pod's fault, tried again at once when it is back.
     pub unavailable: bool,
+    /// Nothing is wrong: an image is on its way.
+    pub pulling: bool,
+    /// When it is worth trying again, where that is known.
+    pub until: Option<Moment>,
 }
 
 impl StartError {
     /// With a reason.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), unavailable: false }
+        Self { reason, message: message.into(), unavailable: false, pulling: false, until: None }
     }
 
     /// The spec asks for something that cannot be.
@@ -45,7 +51,8 @@ impl StartError {
     }
 
     pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
-        Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
+        let unavailable = e.class() == ErrorClass::Unavailable;
+        Self { unavailable, ..Self::new(reason, e.to_string()) }
     }
 }
 
@@ -65,6 +72,8 @@ pub struct StartOrder<'a> {
     pub attempt: u32,
     /// Restart count.
     pub restarts: u32,
+    /// When this start was first tried.
+    pub asked: Moment,
     /// Host pid of the pause container.
     pub pause_pid: Option<u32>,
 }
@@ -80,8 +89,10 @@ pub struct Started {
     pub image_id: String,
     /// Host pid.
     pub pid: u32,
-    /// `imagePullPolicy: Always` was met with the copy that was there.
-    pub stale: bool,
+    /// Why `imagePullPolicy: Always` was met with the copy that was there.
+    pub stale: Option<String>,
+    /// What was pulled for it.
+    pub pulled: Option<Pulled>,
     /// The OCI runtime would not make its process, for example since the command does not exist. That is a
     /// run that failed, as with the kubelet, not a start to be tried again.
     pub refused: Option<StartError>,
@@ -97,7 +108,7 @@ impl Runtime {
         self.await_objects(order.manifest)?;
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
-        let (image, stale) = self.image(container).await?;
+        let Ready { image, stale, pulled } = self.image(order.manifest, container, order.asked).await?;
         let user = self.user(order, container, &image).await?;
         let seccomp_file =
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
@@ -169,7 +180,7 @@ impl Runtime {
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
         };
         self.link_log(order, &new.id);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
+        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, pulled, refused })
     }
 
     /// Before the manifests were read for the first time after a boot nobody can say that an optional object is
@@ -300,26 +311,6 @@ impl Runtime {
             .notes
             .add(&order.sandbox.id, id)
             .map_err(|e| StartError::new("CreateContainerError", format!("cannot note the container: {e}")))
-    }
-
-    /// The image, present and unpacked, or why not; and whether it could be older than its name promises.
-    async fn image(&self, container: &Container) -> Result<(Image, bool), StartError> {
-        let name = container.image.as_deref().unwrap_or_default();
-        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
-        let ctd = &self.inner.ctd;
-        let found = ctd.image_for(name, policy.unwrap_or(PullPolicy::IfNotPresent)).await;
-        let (image, decision) = found.map_err(|e| image_error(&e))?;
-        ctd.ensure_unpacked(&image).await.map_err(|e| image_error(&e))?;
-        Ok((image, decision == Decision::UseStale))
-    }
-
-    /// Which of the manifest's images are missing, so that an update is held before the old pod is touched.
-    pub async fn check_images(&self, manifest: &PodManifest) -> Result<(), StartError> {
-        let spec = pod_spec(manifest)?;
-        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-            self.image(container).await?;
-        }
-        Ok(())
     }
 
     async fn user(
@@ -488,12 +479,4 @@ fn declared_volumes(image: &Image) -> Vec<String> {
     let mut volumes = image.config.config().as_ref().and_then(|c| c.volumes().clone()).unwrap_or_default();
     volumes.sort();
     volumes
-}
-
-fn image_error(e: &ImageError) -> StartError {
-    StartError {
-        reason: e.reason(),
-        message: e.to_string(),
-        unavailable: e.class() == ErrorClass::Unavailable,
-    }
 }

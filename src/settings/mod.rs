@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod file;
+mod images;
 mod log;
 mod node;
 mod paths;
@@ -22,6 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::manifest::Quantity;
 
 pub use error::{Finding, SettingsError};
+pub use images::ImageSettings;
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
 pub use runtime_class::RuntimeClass;
@@ -137,6 +139,8 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// Pulling, credentials, collecting.
+    pub images: ImageSettings,
     /// Most pods at a time (`maxPods`); default 110.
     pub max_pods: u32,
     /// What of the node is not for pods (`systemReserved`); default nothing.
@@ -186,6 +190,7 @@ impl Settings {
             cluster_dns: Vec::new(),
             cluster_domain: None,
             runtime: None,
+            images: ImageSettings::defaults(&paths),
             max_pods: 110,
             system_reserved: BTreeMap::new(),
             kube_reserved: BTreeMap::new(),
@@ -237,6 +242,7 @@ impl Settings {
             ("resolvConf", self.resolv_conf == fresh.resolv_conf),
             ("clusterDNS", self.cluster_dns == fresh.cluster_dns),
             ("clusterDomain", self.cluster_domain == fresh.cluster_domain),
+            ("settings of images", self.images == fresh.images),
         ];
         pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -280,6 +286,7 @@ impl Settings {
         set(&mut self.priority_classes, file.priority_classes);
         self.cluster_domain = file.cluster_domain;
         self.runtime = file.runtime;
+        self.images.apply(file.images);
     }
 
     fn apply_flags(&mut self, flags: &Flags) -> Result<(), SettingsError> {

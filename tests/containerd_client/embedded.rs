@@ -227,7 +227,7 @@ async fn the_probed_runtime_runs_containers_and_the_probe_leaves_no_cgroup() {
     assert!(left.is_empty(), "{left:?}");
 
     record(&server, &client, "probed", "exit 4").await;
-    let (image, _) = client.image_for(IMAGE, PullPolicy::Never).await.unwrap();
+    let image = client.local_image(IMAGE).await.unwrap();
     let mounts = client.prepare_rootfs("probed", &image.chain_id).await.unwrap();
     client.create_task("probed", &mounts, &TaskIo::Null, &runtime).await.unwrap();
     client.start_task("probed").await.unwrap();

@@ -38,7 +38,7 @@ async fn archives_of_every_kind_become_the_same_unpacked_image() {
     let after = ctr(&server, &["content", "ls", "-q"]).await;
     assert!(after.lines().count() < before.lines().count());
     for name in ["oci:1", "oci:3", "team/app:4", "app:5"] {
-        let (image, _) = client.image_for(name, PullPolicy::IfNotPresent).await.unwrap();
+        let image = client.local_image(name).await.unwrap();
         assert!(image.unpacked, "{name}");
         // Unpacked from its own blobs too, once the layers are gone.
         assert!(client.rootfs_mounts("none").await.unwrap().is_none());
@@ -189,19 +189,16 @@ async fn a_missing_image_names_the_namespace_and_what_else_there_is() {
     let server = TestContainerd::start().await;
     let client = server.client().await;
     import_busybox(&server, &client).await;
-    let e = client.image_for("busybox:nope", PullPolicy::IfNotPresent).await.unwrap_err();
-    assert_eq!(e.reason(), "ErrImagePull");
+    let e = client.local_image("busybox:nope").await.unwrap_err();
+    assert_eq!(e.reason(), "ErrImageNeverPull");
     assert_eq!(
         e.to_string(),
         format!(
-            "image \"docker.io/library/busybox:nope\" is not in containerd namespace \"{}\" and podling does \
-             not pull from registries: import it with `podling image import FILE` (of this repository there \
-             is {IMAGE})",
+            "image \"docker.io/library/busybox:nope\" is not in containerd namespace \"{}\" and its imagePullPolicy \
+             is Never: import it with `podling image import FILE` (of this repository there is {IMAGE})",
             server.namespace()
         )
     );
-    let e = client.image_for("other", PullPolicy::Never).await.unwrap_err();
-    assert_eq!(e.reason(), "ErrImageNeverPull");
-    let e = client.image_for("NO", PullPolicy::Never).await.unwrap_err();
+    let e = client.local_image("NO").await.unwrap_err();
     assert_eq!(e.reason(), "InvalidImageName");
 }

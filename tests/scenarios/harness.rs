@@ -68,6 +68,7 @@ fn the_specification_names_every_scenario_and_no_other() {
         "names",
         "network",
         "pods",
+        "pull",
         "restarts",
         "security",
     ] {

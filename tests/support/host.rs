@@ -34,6 +34,11 @@ impl NetNs {
         command
     }
 
+    /// The file that stands for the namespace.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.holder.id()).into()
+    }
+
     /// Names of the links inside, without `lo`.
     pub fn links(&self) -> Vec<String> {
         let out = self.command("ip").args(["-o", "link"]).output().expect("ip, from iproute2, runs");

@@ -14,13 +14,16 @@ pub struct Image {
     reference: String,
     config: Value,
     files: Vec<(String, Vec<u8>, u32)>,
+    /// Text that makes the first layer another one than that of other images.
+    base: Option<String>,
 }
 
 impl Image {
     /// Busybox under a name such as `test/shell:1`; `/etc/image` holds the name.
     pub fn shell(reference: &str) -> Self {
         let files = vec![("etc/image".to_owned(), format!("{reference}\n").into_bytes(), 0o644)];
-        Self { reference: reference.to_owned(), config: json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]}), files }
+        let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]});
+        Self { reference: reference.to_owned(), config, files, base: None }
     }
 
     /// Sets a field of the image's config, such as `Entrypoint`, `User` or `Volumes`.
@@ -50,6 +53,13 @@ impl Image {
         self
     }
 
+    /// Has nothing in common with other images. (Not every test binary needs it.)
+    #[allow(dead_code)]
+    pub fn alone(mut self) -> Self {
+        self.base = Some(self.reference.clone());
+        self
+    }
+
     /// The name without its namespace and colon, fit for a file name.
     pub fn slug(&self) -> String {
         self.reference.replace(['/', ':'], "-")
@@ -76,7 +86,13 @@ impl Image {
 
     /// Adds the image's blobs; what is left is its entry of the index.
     fn add_to(&self, blobs: &mut BTreeMap<String, Vec<u8>>) -> Value {
-        let layers = [base_layer().to_vec(), layer_of(&self.files)];
+        let mut base = base_layer().to_vec();
+        if let Some(text) = &self.base {
+            // Two blocks of zeroes end an archive; what is put in their place goes on with it.
+            base.truncate(base.len() - 1024);
+            base.extend(layer_of(&[("etc/base".to_owned(), text.clone(), 0o644)]));
+        }
+        let layers = [base, layer_of(&self.files)];
         let mut add = |media: &str, bytes: Vec<u8>| {
             let digest = hex::encode(Sha256::digest(&bytes));
             let descriptor =

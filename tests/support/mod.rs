@@ -13,6 +13,7 @@ pub mod image;
 pub mod instance;
 pub mod manifest;
 pub mod pods;
+pub mod registry;
 
 pub use image::Image;
 pub use instance::{Instance, Options, seconds};

@@ -80,13 +80,8 @@ pub static POD_SPEC: Object = Object {
             .note("`false` takes Linux 5.19 and file systems that can map ids; a pod that cannot have it waits"),
         f("hostname", Text, HONOURED),
         f("hostnameOverride", Text, HONOURED),
-        f(
-            "imagePullSecrets",
-            Objects(&LOCAL_OBJECT_REFERENCE),
-            warned(
-                "images are taken from containerd's store and from archives, for which no secret is needed",
-            ),
-        ),
+        f("imagePullSecrets", Objects(&LOCAL_OBJECT_REFERENCE), HONOURED)
+            .note("Secrets of the pod's namespace from manifest files, of both docker types"),
         f("initContainers", Objects(&CONTAINER), HONOURED),
         f("nodeName", Text, warned("pods are not assigned to nodes here; it runs on this node"))
             .but(&[(Lit::Text(""), HONOURED)])

@@ -83,10 +83,10 @@ fn mind(view: &View<'_>, plan: &mut Plan, instance: &Instance, hash: Option<&Str
         stop(view, plan, instance, wish);
     } else if let Some(HookPhase::Failed(_)) = hook {
         stop(view, plan, instance, Why::PostStartFailed);
-    } else if view.stopping.contains_key(&instance.id) {
-        // What has begun is carried through, also when its reason is gone: a container that was told to drain
-        // is of no use any more.
-        stop(view, plan, instance, Why::Changed);
+    } else if let Some(begun) = view.stopping.get(&instance.id) {
+        // What has begun is carried through with the time it was given, also when its reason is gone: a
+        // container that was told to drain is of no use any more.
+        stop(view, plan, instance, Wish { why: Why::Changed, grace: Some(begun.grace), turn: true });
     } else if hook == Some(&HookPhase::Due) {
         plan.actions.push(Action::PostStart { id: instance.id.clone(), name: instance.name.clone() });
         return true;

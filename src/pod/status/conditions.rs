@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodCondition};
 
 use super::{Ending, Facts, Waiting, time};
 use crate::pod::board::APPLIED;
@@ -12,6 +12,9 @@ use crate::runtime::Kind;
 
 /// Condition of pods that have a restart rule for all their containers.
 const ALL_RESTARTING: &str = "AllContainersRestarting";
+
+/// Condition of pods of which an image could not be checked for a newer one.
+const STALE: &str = "StaleImage";
 
 /// Why a condition is as it is: reason and message.
 type Reason = Option<(String, String)>;
@@ -44,6 +47,9 @@ pub(super) fn pod_conditions(
     }
     let not_applied = not_applied(facts);
     list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
+    if let Some(why) = stale(facts) {
+        list.push((STALE, true, Some(("RegistryUnavailable".into(), why))));
+    }
     let resize = facts.resize.iter();
     list.extend(resize.map(|(kind, w)| (*kind, true, Some((w.reason.clone(), w.message.clone())))));
     since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
@@ -80,6 +86,17 @@ fn uninitialized(facts: &Facts<'_>, init: &[ContainerStatus], succeeded: bool, i
         let text = format!("containers with incomplete status: [{}]", names.join(" "));
         ("ContainersNotInitialized".to_owned(), text)
     })
+}
+
+/// Which containers run an image that `imagePullPolicy: Always` wants checked and that could not be.
+fn stale(facts: &Facts<'_>) -> Option<String> {
+    let of = |(_, c): (Kind, &Container)| {
+        let history = facts.record.containers.get(&c.name)?;
+        let why = history.stale.as_ref().filter(|_| history.exit().is_none())?;
+        Some(format!("container {}: {why}", c.name))
+    };
+    let all: Vec<_> = entries(facts.spec).filter_map(of).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// Why what runs is not what the manifest says: the file, or a container of an earlier version of it.

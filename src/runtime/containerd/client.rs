@@ -178,6 +178,11 @@ impl Containerd {
         Ok(Self { inner: self.inner.clone(), lease: Some(lease) })
     }
 
+    /// The same client with its calls held by no lease.
+    pub(crate) fn without_lease(&self) -> Self {
+        Self { inner: self.inner.clone(), lease: None }
+    }
+
     pub(crate) fn lease_id(&self) -> Option<&str> {
         self.lease.as_ref().and_then(|lease| lease.to_str().ok())
     }

@@ -14,6 +14,8 @@ struct Sim {
     hooks: Vec<String>,
     /// `postStart` hooks that run, by container id.
     post_starts: Vec<String>,
+    /// No regular container lived when the plan was made.
+    fresh: bool,
 }
 
 /// What happens to it.
@@ -52,7 +54,7 @@ impl Sim {
         world.entry("b").restart_policy = Some("OnFailure".into());
         world.entry("b").restart_policy_rules =
             Some(vec![super::rules::rule("In", &[42], "RestartAllContainers")]);
-        Self { world, made: 0, hooks: Vec::new(), post_starts: Vec::new() }
+        Self { world, made: 0, hooks: Vec::new(), post_starts: Vec::new(), fresh: true }
     }
 
     fn happens(&mut self, event: &Event) {
@@ -147,6 +149,7 @@ impl Sim {
     fn settle(&mut self) -> Plan {
         for _ in 0..40 {
             let plan = self.world.plan();
+            self.fresh = !self.lives("a") && !self.lives("b");
             let busy =
                 plan.actions.iter().any(|a| !matches!(a, Action::Stop { .. } | Action::BeginStop { .. }));
             for action in &plan.actions {
@@ -227,13 +230,12 @@ impl Sim {
             let probed = s.world.health.values().any(|h| h.started) || side != "side";
             s.lives(side) && probed && history.post_start == Some(HookPhase::Done)
         };
-        let fresh = !self.lives("a") && !self.lives("b");
         let needs: &[&str] = match name {
             "side2" => &["side"],
             "a" | "b" => &["side", "side2"],
             _ => &[],
         };
-        if fresh {
+        if self.fresh {
             for side in needs {
                 assert!(sidecar_up(self, side), "{name} starts before {side} is up: {self:?}");
             }

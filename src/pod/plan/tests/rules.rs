@@ -115,6 +115,19 @@ fn a_stop_under_way_is_hurried_by_a_reason_that_leaves_less_time() {
 }
 
 #[test]
+fn a_stop_for_a_probe_keeps_its_longer_grace_when_the_verdict_is_forgotten() {
+    let mut world = World::new(&[], &["a"]).running(Kind::Regular, "a");
+    let grace = Some(Duration::from_secs(90));
+    let failed = ProbeFailed { probe: FatalProbe::Liveness, message: String::new(), grace };
+    world.health.insert("id-a".into(), Health { failed: Some(failed), ..Health::default() });
+    let Some(Action::Stop { id, stopping, .. }) = world.plan().actions.pop() else { panic!("it is stopped") };
+    world.stopping.insert(id, stopping);
+    world.health.clear();
+    world.now = secs(1050);
+    assert_eq!((world.words(), world.plan().wake), (vec![], Some(secs(1090))));
+}
+
+#[test]
 fn a_pod_whose_time_is_over_fails_stops_and_stays_failed() {
     let mut world = World::new(&[], &["a"]).running(Kind::Regular, "a");
     world.deadline = Some(secs(1060));

@@ -16,6 +16,7 @@ mod look;
 mod manager;
 pub(crate) mod orphans;
 pub mod plan;
+mod probing;
 pub(crate) mod status;
 pub(crate) mod sync_loop;
 mod tell;

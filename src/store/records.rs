@@ -155,6 +155,22 @@ pub struct ContainerHistory {
     pub backoff: Option<Backoff>,
     /// Init container that succeeded in the current sandbox.
     pub completed: bool,
+    /// What the probes last said of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<ProbedRecord>,
+}
+
+/// The probes' word on a run, kept so that a restart of podling makes nothing unready and starts no startup
+/// probe again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbedRecord {
+    /// Which run.
+    pub container_id: String,
+    /// It has started.
+    pub started: bool,
+    /// It is ready.
+    pub ready: bool,
 }
 
 impl ContainerHistory {

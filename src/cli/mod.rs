@@ -17,6 +17,7 @@ mod logs;
 mod orders;
 mod output;
 mod printer;
+mod probes;
 mod run;
 mod selector;
 mod table;

@@ -158,7 +158,6 @@ fn what_is_not_supported_is_refused_by_name() {
             "error unsupported 7:21 spec.securityContext.fsGroup: fsGroup is not supported: the group of the volumes' files would not be set",
             "error unsupported 7:50 spec.securityContext.seccompProfile.type: type: \"Localhost\" is not supported: profiles from files are not supported; use RuntimeDefault or Unconfined",
             "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
-            "error unsupported 11:5 spec.containers[0].livenessProbe: livenessProbe is not supported: probes are not run yet; the container would count as healthy in any case",
             "error unsupported 12:45 spec.containers[0].volumeMounts[0].subPath: subPath: \"x\" is not supported: the whole volume would be mounted",
         ]
     );

@@ -378,6 +378,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
     let empty = PodSpec::default();
     let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
     // For how the pod ended, if it did; nothing of the plan is carried out.
+    let health = super::probing::remembered(spec, &status);
     let plan = plan(&View {
         spec,
         hashes: &manifest.hashes,
@@ -387,7 +388,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         instances: &instances,
         stopping: &BTreeMap::new(),
         held: &BTreeMap::new(),
-        health: &BTreeMap::new(),
+        health: &health,
         now: clock::now(),
     });
     let facts = Facts {
@@ -397,7 +398,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         sandbox,
         plan: &plan,
         waiting: &BTreeMap::new(),
-        health: &BTreeMap::new(),
+        health: &health,
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
 use super::context::Context;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
+use crate::probe::ProbeSet;
 use crate::runtime::Observed;
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
@@ -97,6 +98,10 @@ pub struct Worker {
     pub(super) held: BTreeMap<String, Held>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
+    /// The probes of the running containers, while there are any.
+    pub(super) probes: Option<ProbeSet>,
+    /// Notified when a verdict changed.
+    pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
     /// Containers whose shim did not answer last time.
@@ -139,6 +144,8 @@ impl Worker {
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
+            probes: None,
+            news: Arc::default(),
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -164,6 +171,7 @@ impl Worker {
                     let wait = at.since(clock::now()).min(RESYNC);
                     tokio::select! {
                         changed = self.mail.changed() => if changed.is_err() { return },
+                        () = self.news.notified() => {}
                         () = tokio::time::sleep(wait) => {}
                     }
                 }
@@ -203,6 +211,7 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
             self.publish(goal, &seen, &plan);

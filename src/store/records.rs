@@ -171,6 +171,9 @@ pub struct ContainerHistory {
     /// that update is on disk, too, both stand for the same entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_before: Option<String>,
+    /// What the probes last said of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<ProbedRecord>,
 }
 
 /// How a run is to be ended: by the entry it was started from, as amended by updates that left it running. The
@@ -195,6 +198,19 @@ impl Farewell {
             pre_stop: entry.and_then(|c| c.lifecycle.as_ref()?.pre_stop.clone()),
         }
     }
+}
+
+/// The probes' word on a run, kept so that a restart of podling makes nothing unready and starts no startup
+/// probe again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbedRecord {
+    /// Which run.
+    pub container_id: String,
+    /// It has started.
+    pub started: bool,
+    /// It is ready.
+    pub ready: bool,
 }
 
 impl ContainerHistory {

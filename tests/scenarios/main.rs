@@ -15,5 +15,6 @@ mod isolation;
 mod logs;
 mod network;
 mod pods;
+mod probes;
 mod restarts;
 mod words;

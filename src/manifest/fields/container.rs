@@ -7,7 +7,7 @@ use super::security::SECURITY_CONTEXT;
 use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
 
 /// For the three probes.
-const PROBES: Support = refused("probes are not run yet; the container would count as healthy in any case");
+const PROBES: Support = refused("ephemeral containers have no probes");
 
 /// `Container`.
 pub static CONTAINER: Object = Object {
@@ -29,10 +29,10 @@ pub static CONTAINER: Object = Object {
             refused("the hooks would not run and the stop signal would be another"),
         )
         .but(&[(Lit::Empty, HONOURED)]),
-        f("livenessProbe", Shape::Object(&PROBE), PROBES),
+        f("livenessProbe", Shape::Object(&PROBE), HONOURED),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
-        f("readinessProbe", Shape::Object(&PROBE), PROBES),
+        f("readinessProbe", Shape::Object(&PROBE), HONOURED),
         f(
             "resizePolicy",
             Objects(&CONTAINER_RESIZE_POLICY),
@@ -46,7 +46,7 @@ pub static CONTAINER: Object = Object {
             refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
         ),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
-        f("startupProbe", Shape::Object(&PROBE), PROBES),
+        f("startupProbe", Shape::Object(&PROBE), HONOURED),
         f("stdin", Bool, HONOURED),
         f("stdinOnce", Bool, HONOURED),
         f("terminationMessagePath", Text, HONOURED),

@@ -8,7 +8,7 @@ use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
-use super::{Kind, Labels, Runtime, logs, new_id};
+use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
@@ -42,7 +42,7 @@ impl StartError {
         Self::new("CreateContainerConfigError", message)
     }
 
-    fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
+    pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
         Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
     }
 }
@@ -93,16 +93,21 @@ impl Runtime {
             return self.create_pause(order).await;
         }
         let container = container(order)?;
+        let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
+        let seccomp_file =
+            profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
+        profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
+        let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
         let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+        self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
         let mounts = mount_sources(container, &volumes)?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
-        let spec_of_pod = pod_spec(order.manifest)?;
         let qos = qos::qos_class(spec_of_pod);
         let host_devices =
             if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
@@ -122,18 +127,32 @@ impl Runtime {
             host_devices: &host_devices,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
+            seccomp_file: seccomp_file.as_ref(),
             image_volumes: &image_volumes,
             attempt: order.attempt,
         };
-        let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let mut oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let sandbox_dir = self.inner.paths.sandbox(&order.sandbox.id);
+        let ids = userns::wanted(spec_of_pod).then(|| self.id_range(order.uid)).transpose()?;
+        if ids.is_some() {
+            // Again, as a start of podling closes the directories that this opens.
+            self.check_user_namespaces()?;
+            tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
+        }
         let signal = stop_signal(&image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
-        let mounts = self.create_record(&new, Some(&image)).await?;
+        let mut mounts = self.create_record(&new, Some(&image)).await?;
+        if let Some(ids) = ids {
+            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &new.id, ids))?;
+        }
         let io = self.task_io(order, container)?;
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
+        if ids.is_some() {
+            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+        }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
             Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
@@ -158,35 +177,7 @@ impl Runtime {
         }
     }
 
-    async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
-        let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
-        let qos = qos::qos_class(pod_spec(order.manifest)?);
-        let id = new_id();
-        let oci = spec::pause(&spec::PauseInput {
-            pod: &order.manifest.pod,
-            uid: order.uid,
-            sandbox: &sandbox,
-            rootfs: &self.inner.pause_rootfs,
-            binary: &self.inner.pause,
-            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
-            node: &self.inner.features,
-        });
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
-        self.create_record(&new, None).await?;
-        self.note_shim(order, &new.id)?;
-        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
-        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
-        Ok(Started {
-            id: new.id,
-            image: new.image,
-            image_id: String::new(),
-            pid,
-            stale: false,
-            refused: None,
-        })
-    }
-
-    async fn new_container(
+    pub(super) async fn new_container(
         &self,
         order: &StartOrder<'_>,
         id: String,
@@ -218,13 +209,13 @@ impl Runtime {
             id,
             image,
             labels: labels.to_map(&self.inner.root_label),
-            runtime: self.inner.oci.clone(),
+            runtime: self.oci_runtime_of(pod_spec(order.manifest)?)?,
             spec: oci,
         })
     }
 
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
-    async fn create_record(
+    pub(super) async fn create_record(
         &self,
         new: &NewContainer,
         image: Option<&Image>,
@@ -237,7 +228,7 @@ impl Runtime {
         }
     }
 
-    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+    pub(super) fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
         self.inner
             .notes
             .add(&order.sandbox.id, id)

@@ -12,8 +12,10 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::SystemError;
 
+mod idmap;
 mod rootfs;
 
+pub use idmap::bind_mapped;
 pub use rootfs::{RootfsMount, with_rootfs};
 
 /// How a tmpfs is made. It always is nosuid and nodev.

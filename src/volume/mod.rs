@@ -5,6 +5,7 @@
 //! container is not known here.
 
 mod empty_dir;
+pub mod fs_group;
 mod host_path;
 mod mount_table;
 mod remove;
@@ -21,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::system::{SystemError, mounts};
 
+pub use fs_group::FsGroup;
 use mount_table::MountTable;
 
 /// A file system that does not answer for so long (a dead NFS server) is given up for this attempt.

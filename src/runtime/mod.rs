@@ -6,6 +6,8 @@
 
 pub mod containerd;
 pub mod downward;
+mod env_file;
+pub mod environment;
 mod exec;
 mod fs_group;
 mod labels;

@@ -1,10 +1,12 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::environment::{EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
@@ -105,6 +107,7 @@ impl Runtime {
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
+        let env = self.environment(order, container, &volumes)?;
         let mounts = mount_sources(container, &volumes)?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
@@ -119,6 +122,7 @@ impl Runtime {
             image: &image.config,
             image_name: &image.name,
             user: &user,
+            env: &env,
             sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
             mounts: &mounts,
             termination_log: Some(&termination_log),
@@ -167,6 +171,23 @@ impl Runtime {
     /// What the pod's volumes are made from.
     fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
         VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
+    }
+
+    /// The container's own variables. One that has no value yet leaves the container waiting.
+    fn environment(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, volume::PreparedVolume>,
+    ) -> Result<Vec<(String, String)>, StartError> {
+        let input = EnvInput {
+            pod: &order.manifest.pod,
+            container,
+            facts: &self.downward_facts(order.uid, order.sandbox),
+            objects: &self.inner.objects,
+            volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
+        };
+        tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
     }
 
     /// Runs what was created.

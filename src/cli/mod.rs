@@ -18,6 +18,7 @@ mod objects;
 mod orders;
 mod output;
 mod printer;
+mod probes;
 mod run;
 mod selector;
 mod table;

@@ -21,6 +21,7 @@ mod logs;
 mod names;
 mod network;
 mod pods;
+mod probes;
 mod pull;
 mod restarts;
 mod security;

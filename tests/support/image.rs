@@ -90,7 +90,7 @@ impl Image {
         if let Some(text) = &self.base {
             // Two blocks of zeroes end an archive; what is put in their place goes on with it.
             base.truncate(base.len() - 1024);
-            base.extend(layer_of(&[("etc/base".to_owned(), text.clone(), 0o644)]));
+            base.extend(layer_of(&[("etc/base".to_owned(), text.clone().into_bytes(), 0o644)]));
         }
         let layers = [base, layer_of(&self.files)];
         let mut add = |media: &str, bytes: Vec<u8>| {

@@ -258,6 +258,8 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            // First what has ended: it stands as begun until then, and would be taken up as if it had been lost.
+            self.take_hook_ends();
             self.mind_hooks(&seen);
             self.take_hook_ends();
             self.watch_probes(goal, &seen);

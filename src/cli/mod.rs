@@ -19,6 +19,7 @@ mod orders;
 mod output;
 mod printer;
 mod probes;
+mod pull;
 mod run;
 mod selector;
 mod table;

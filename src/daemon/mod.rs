@@ -5,6 +5,7 @@
 //! images to the pods (`node`), and signals to whom they concern. It decides nothing about a pod.
 
 mod access;
+mod collect;
 mod node;
 mod signals;
 
@@ -114,7 +115,7 @@ impl Daemon {
         let store = Arc::new(Store::open(settings.paths.state())?);
         let board = Board::default();
         let (control_tx, control) = mpsc::channel(16);
-        let slot = RuntimeSlot::new(board.clone(), settings.paths.clone());
+        let slot = RuntimeSlot::new(board.clone(), &settings);
         let objects = Objects::default();
         let backend = Backend {
             objects: objects.clone(),
@@ -290,6 +291,12 @@ impl Daemon {
         let images =
             node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
         let images = tokio::spawn(images);
+        let room = collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone());
+        let room = tokio::spawn(room);
+        let network = tokio::spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
+        for finding in settings.images.registry_dirs.iter().flat_map(|dir| crate::registry::lint(dir)) {
+            tracing::warn!("{finding}");
+        }
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
@@ -325,6 +332,8 @@ impl Daemon {
             }
         }
         images.abort();
+        room.abort();
+        network.abort();
         sync_loop.abort();
         store.sync();
         if let Err(e) = store.save_source(&source.dir_identities()) {

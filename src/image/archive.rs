@@ -1,6 +1,5 @@
 //! Import: an archive or a layout directory becomes images in containerd.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +14,9 @@ use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
 
 /// On the record of every image that podling imported.
 const IMPORTED_LABEL: &str = "podling.dev/imported";
+
+/// Keeps it from being collected: nobody could bring it back. The CRI's own label, so that others know it too.
+const PINNED_LABEL: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 
 /// Why an archive was not imported. Each names the archive.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +131,9 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
         // Last, so that a name never points at half an image.
         let record = ImageRecord {
             name: image.name.name(),
-            labels: BTreeMap::from([(IMPORTED_LABEL.to_owned(), "true".to_owned())]),
+            labels: [(IMPORTED_LABEL, "true"), PINNED_LABEL]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
             media_type: image.target.media_type,
             digest: image.target.digest,
             size: image.target.size,

@@ -7,7 +7,9 @@
 
 mod archive;
 mod assemble;
+pub mod collect;
 mod documents;
+mod export;
 mod ingest;
 mod link;
 mod platform;
@@ -20,6 +22,7 @@ mod store;
 mod unpack;
 
 pub use archive::{ImportError, import_path};
+pub use export::{ExportError, export};
 pub use policy::{Decision, PullPolicy, decide};
 pub use preload::{PreloadReport, preload};
 pub use reference::{ImageRef, InvalidImageName};

@@ -29,6 +29,8 @@ pub struct Image {
     pub config: ImageConfiguration,
     /// Digest of the configuration; the image's id in docker's and the kubelet's words.
     pub config_digest: String,
+    /// Digest of the manifest for this host; the same as `digest` unless that is an index.
+    pub manifest_digest: String,
     /// True when all layers are unpacked.
     pub unpacked: bool,
     manifest: Manifest,
@@ -122,6 +124,17 @@ pub enum ImageError {
         /// What failed.
         source: RuntimeError,
     },
+}
+
+impl Image {
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Digests and compressed sizes of the layers, the lowest first.
+    pub fn layers(&self) -> Vec<(String, u64)> {
+        self.manifest.layers.iter().map(|l| (l.digest.clone(), l.size)).collect()
+    }
 }
 
 impl ImageError {
@@ -291,6 +304,7 @@ async fn load(client: &Containerd, record: ImageRecord) -> Result<Image, ImageEr
         chain_id,
         config_digest: manifest.config.digest.clone(),
         config,
+        manifest_digest: at.digest,
         unpacked,
         manifest,
         name: record.name,

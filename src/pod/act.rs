@@ -213,6 +213,9 @@ impl Worker {
                 history.hash_before = None;
                 history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
                 history.resources = Some(resources);
+                if history.image != created.image && !history.image.is_empty() {
+                    history.image_before = Some(std::mem::take(&mut history.image));
+                }
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
                 history.stale = created.stale.clone();

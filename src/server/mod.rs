@@ -16,6 +16,7 @@ mod logs;
 mod objects;
 mod orders;
 mod pods;
+mod pulls;
 pub mod query;
 mod reply;
 mod routes;

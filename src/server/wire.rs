@@ -149,6 +149,25 @@ pub struct Imported {
     pub names: Vec<String>,
 }
 
+/// One line of `POST /podling/v1/images/pull`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PullLine {
+    /// How far it is.
+    Progress(crate::image::pull::Reading),
+    /// It is here; the last line.
+    Done {
+        /// Full name.
+        name: String,
+        /// Digest that it points at.
+        digest: String,
+        /// Nothing had to be fetched.
+        unchanged: bool,
+    },
+    /// It failed; the last line.
+    Error(String),
+}
+
 /// One line of a watch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WatchEvent<T> {

@@ -226,7 +226,7 @@ impl Reader {
     }
 }
 
-const HOUR: u64 = 3_600_000;
+pub(super) const HOUR: u64 = 3_600_000;
 
 pub(super) fn unknown(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
@@ -272,7 +272,7 @@ pub(super) fn integer(name: &str, value: &Value, min: u32, max: u32) -> Result<u
     }
 }
 
-fn duration(name: &str, value: &Value, min_ms: u64, max_ms: u64) -> Result<Duration, String> {
+pub(super) fn duration(name: &str, value: &Value, min_ms: u64, max_ms: u64) -> Result<Duration, String> {
     let parsed = match value {
         Value::Text(s) => parse_duration(s),
         Value::Integer(0) => Some(Duration::ZERO),

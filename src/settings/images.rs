@@ -1,8 +1,9 @@
 //! Settings of images: pulling, credentials, collecting.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::file::{boolean, integer, path, paths};
+use super::file::{HOUR, boolean, duration, integer, path, paths};
 use super::paths::Paths;
 use super::tree::Value;
 
@@ -15,6 +16,10 @@ pub(super) const FIELDS: &[&str] = &[
     "registryCredentialFiles",
     "imageCredentialProviderConfig",
     "imageCredentialProviderBinDir",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "imageMinimumGCAge",
+    "imageMaximumGCAge",
 ];
 
 /// Everything that images depend on.
@@ -34,6 +39,14 @@ pub struct ImageSettings {
     pub provider_config: Option<PathBuf>,
     /// Directory of its programs (`imageCredentialProviderBinDir`).
     pub provider_dir: PathBuf,
+    /// Percent of the disk above which images are collected (`imageGCHighThresholdPercent`); default 85.
+    pub gc_high: u32,
+    /// Percent down to which (`imageGCLowThresholdPercent`); default 80.
+    pub gc_low: u32,
+    /// Least age of an image that is collected (`imageMinimumGCAge`); default 2 min.
+    pub gc_min_age: Duration,
+    /// Age at which an unused one is collected whatever the disk (`imageMaximumGCAge`); default 0, never.
+    pub gc_max_age: Duration,
 }
 
 impl ImageSettings {
@@ -63,6 +76,10 @@ impl ImageSettings {
             credential_files,
             provider_config: None,
             provider_dir: "/usr/libexec/kubernetes/kubelet-plugins/credential-provider/exec".into(),
+            gc_high: 85,
+            gc_low: 80,
+            gc_min_age: Duration::from_secs(120),
+            gc_max_age: Duration::ZERO,
         }
     }
 
@@ -79,6 +96,11 @@ impl ImageSettings {
         set(&mut self.credential_files, file.credential_files);
         set(&mut self.provider_dir, file.provider_dir);
         self.provider_config = file.provider_config;
+        set(&mut self.gc_high, file.gc_high);
+        set(&mut self.gc_low, file.gc_low);
+        set(&mut self.gc_min_age, file.gc_min_age);
+        set(&mut self.gc_max_age, file.gc_max_age);
+        self.gc_low = self.gc_low.min(self.gc_high);
     }
 
     /// Pulls at once.
@@ -97,6 +119,10 @@ pub(super) struct FileImages {
     credential_files: Option<Vec<PathBuf>>,
     provider_config: Option<PathBuf>,
     provider_dir: Option<PathBuf>,
+    gc_high: Option<u32>,
+    gc_low: Option<u32>,
+    gc_min_age: Option<Duration>,
+    gc_max_age: Option<Duration>,
 }
 
 impl FileImages {
@@ -110,6 +136,10 @@ impl FileImages {
             "registryCredentialFiles" => self.credential_files = Some(paths(name, value)?),
             "imageCredentialProviderConfig" => self.provider_config = Some(path(name, value)?),
             "imageCredentialProviderBinDir" => self.provider_dir = Some(path(name, value)?),
+            "imageGCHighThresholdPercent" => self.gc_high = Some(integer(name, value, 0, 100)?),
+            "imageGCLowThresholdPercent" => self.gc_low = Some(integer(name, value, 0, 100)?),
+            "imageMinimumGCAge" => self.gc_min_age = Some(duration(name, value, 0, 365 * 24 * HOUR)?),
+            "imageMaximumGCAge" => self.gc_max_age = Some(duration(name, value, 0, 365 * 24 * HOUR)?),
             _ => {}
         }
         Ok(())

@@ -172,6 +172,8 @@ pub struct ContainerHistory {
     pub image: String,
     /// Image digest that runs.
     pub image_id: String,
+    /// Image name of the runs before an update; kept for the way back.
+    pub image_before: Option<String>,
     /// Why that image could not be checked for a newer one, though the policy asks for it.
     pub stale: Option<String>,
     /// When that run was started; none while it is only created.

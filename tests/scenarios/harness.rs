@@ -69,6 +69,7 @@ fn the_specification_names_every_scenario_and_no_other() {
         "network",
         "pods",
         "pull",
+        "pull_images",
         "restarts",
         "security",
     ] {

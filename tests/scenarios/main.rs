@@ -23,6 +23,7 @@ mod network;
 mod pods;
 mod probes;
 mod pull;
+mod pull_images;
 mod restarts;
 mod security;
 mod updates;

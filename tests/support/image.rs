@@ -140,7 +140,9 @@ pub fn busybox() -> &'static Path {
     found.expect("busybox-static is installed (make deps)")
 }
 
-fn base_layer() -> &'static [u8] {
+/// Busybox and what it needs. (Not every test binary takes it apart.)
+#[allow(dead_code)]
+pub fn base_layer() -> &'static [u8] {
     static LAYER: OnceLock<Vec<u8>> = OnceLock::new();
     LAYER.get_or_init(|| {
         let mut tar = tar::Builder::new(Vec::new());

@@ -12,6 +12,7 @@ pub mod grpc;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod layout;
 pub mod manifest;
 pub mod pods;
 pub mod registry;

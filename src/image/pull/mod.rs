@@ -12,5 +12,5 @@ mod puller;
 
 pub use error::PullError;
 pub use job::{Pulled, Setup};
-pub use progress::Progress;
+pub use progress::{Progress, Reading};
 pub use puller::{NotReady, Puller, PullerOptions, Ready, Want};

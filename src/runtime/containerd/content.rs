@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use containerd_client::services::v1::content_client::ContentClient;
 use containerd_client::services::v1::{
-    AbortRequest, Info, InfoRequest, ReadContentRequest, UpdateRequest, WriteAction, WriteContentRequest,
-    WriteContentResponse,
+    AbortRequest, Info, InfoRequest, ReadContentRequest, ReadContentResponse, UpdateRequest, WriteAction,
+    WriteContentRequest, WriteContentResponse,
 };
 use prost_types::FieldMask;
 use tokio::sync::mpsc;
@@ -58,6 +58,14 @@ impl Containerd {
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Reads blob `digest` piece by piece.
+    pub(crate) async fn stream_blob(&self, digest: &str) -> Result<BlobReader, RuntimeError> {
+        let mut client = self.content_client();
+        let request = self.request(ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 });
+        let parts = self.call("read blob", digest, DEADLINE, Lane::Store, client.read(request)).await?;
+        Ok(BlobReader { client: self.clone(), digest: digest.to_owned(), parts })
     }
 
     /// Sets labels of blob `digest`; its other labels stay.
@@ -158,6 +166,22 @@ impl Containerd {
             Err(e) if e.is_already_exists() => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// One blob on its way out of the store.
+pub(crate) struct BlobReader {
+    client: Containerd,
+    digest: String,
+    parts: Streaming<ReadContentResponse>,
+}
+
+impl BlobReader {
+    /// The next piece; none at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, RuntimeError> {
+        let next = async { Ok(Response::new(self.parts.message().await?)) };
+        let part = self.client.call("read blob", &self.digest, DEADLINE_RUNTIME, Lane::Store, next).await?;
+        Ok(part.map(|p| p.data))
     }
 }
 

@@ -17,7 +17,7 @@ use super::get::problem_line;
 use super::table::{Table, row};
 use super::{Outcome, age, printer};
 use crate::server::query::{Query, encode};
-use crate::server::wire::{NodeStatus, PodDetails};
+use crate::server::wire::{NodeStatus, PodDetails, ProbeResult};
 
 pub(super) async fn describe(client: Client, namespace: String, args: Describe) -> Outcome {
     let mut code = ExitCode::SUCCESS;
@@ -95,10 +95,12 @@ fn page(details: &PodDetails, events: &[Event], status: &NodeStatus, now: Timest
     let init = spec.init_containers.unwrap_or_default();
     if !init.is_empty() {
         page.out.push_str("Init Containers:\n");
-        containers(&mut page, &init, state.init_container_statuses.as_deref().unwrap_or_default());
+        let states = state.init_container_statuses.as_deref().unwrap_or_default();
+        containers(&mut page, &init, states, &details.probes, now);
     }
     page.out.push_str("Containers:\n");
-    containers(&mut page, &spec.containers, state.container_statuses.as_deref().unwrap_or_default());
+    let states = state.container_statuses.as_deref().unwrap_or_default();
+    containers(&mut page, &spec.containers, states, &details.probes, now);
     conditions(&mut page, pod);
     volumes(&mut page, &spec.volumes.unwrap_or_default());
     let qos = state.qos_class.as_deref().unwrap_or("<none>");
@@ -160,11 +162,22 @@ fn time(time: Option<&Time>) -> String {
 const BODY: usize = 17;
 const INDENT: usize = 4;
 
-fn containers(page: &mut Page, specs: &[Container], states: &[ContainerStatus]) {
+fn containers(
+    page: &mut Page,
+    specs: &[Container],
+    states: &[ContainerStatus],
+    results: &[ProbeResult],
+    now: Timestamp,
+) {
     for spec in specs {
         let state = states.iter().find(|s| s.name == spec.name);
         let _ = writeln!(page.out, "  {}:", spec.name);
         container(page, spec, state);
+        for (name, value) in super::probes::lines(spec, results, now) {
+            page.line(INDENT, BODY, &name, &value);
+        }
+        environment(page, spec);
+        mounts(page, spec);
     }
 }
 
@@ -201,8 +214,6 @@ fn container(page: &mut Page, spec: &Container, state: Option<&ContainerStatus>)
             page.line(INDENT + 2, BODY - 2, &resource, &amount.0);
         }
     }
-    environment(page, spec);
-    mounts(page, spec);
 }
 
 fn none_if_empty(text: String) -> String {

@@ -18,6 +18,7 @@ mod objects;
 mod orders;
 mod output;
 mod printer;
+mod probes;
 mod pull;
 mod run;
 mod selector;

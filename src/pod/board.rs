@@ -3,7 +3,7 @@
 //! Workers write, the server reads. It is a view: nothing decides by what stands here.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::manifest::{PodKey, PodManifest};
+use crate::probe::{Last, ProbeKind, Results};
 use crate::source::SourceReport;
 
 /// The pod condition that says whether the pod runs what its manifest file says.
@@ -103,11 +104,13 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct Board {
     state: Arc<watch::Sender<Snapshot>>,
+    /// Where to look for the results of probes: they come too often to be news.
+    probes: Arc<Mutex<BTreeMap<PodKey, Results>>>,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { state: Arc::new(watch::channel(Snapshot::default()).0) }
+        Self { state: Arc::new(watch::channel(Snapshot::default()).0), probes: Arc::default() }
     }
 }
 
@@ -115,6 +118,21 @@ impl Board {
     /// Wakes at each change; `borrow()` it only briefly.
     pub fn subscribe(&self) -> watch::Receiver<Snapshot> {
         self.state.subscribe()
+    }
+
+    /// Says where to look for the results of a pod's probes, or that it has none any more.
+    pub fn probes(&self, key: &PodKey, results: Option<Results>) {
+        let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        match results {
+            Some(results) => drop(probes.insert(key.clone(), results)),
+            None => drop(probes.remove(key)),
+        }
+    }
+
+    /// The latest results of a pod's probes: container, probe, result.
+    pub fn probe_results(&self, key: &PodKey) -> Vec<(String, ProbeKind, Last)> {
+        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        probes.get(key).map(Results::read).unwrap_or_default()
     }
 
     /// Publishes a pod's status; unchanged ones wake nobody.

@@ -49,7 +49,6 @@ impl Worker {
         self.tell_of_silence(&instances);
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
-        self.health.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         // What runs has been started, whatever was heard of its start.
         self.held.retain(|name, _| !instances.iter().any(|i| i.name == *name && i.is_live()));
         if news {

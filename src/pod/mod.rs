@@ -22,6 +22,7 @@ mod manager;
 mod order;
 pub(crate) mod orphans;
 pub mod plan;
+mod probing;
 mod pulls;
 mod refresh;
 mod renewal;

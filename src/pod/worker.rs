@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
 use super::context::Context;
@@ -21,6 +21,7 @@ use super::refresh::Refresh;
 use super::resize::Resizing;
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
+use crate::probe::ProbeSet;
 use crate::runtime::Observed;
 use crate::runtime::containerd::with_importance;
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
@@ -105,6 +106,10 @@ pub struct Worker {
     pub(super) held: BTreeMap<String, Held>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
+    /// The probes of the running containers, while there are any.
+    pub(super) probes: Option<ProbeSet>,
+    /// Notified when a verdict changed.
+    pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
     /// Starts that wait for an image: since when.
@@ -161,6 +166,8 @@ impl Worker {
             hooks: Hooks::default(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
+            probes: None,
+            news: Arc::default(),
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -195,6 +202,7 @@ impl Worker {
                             // podling ends; the next one takes its hooks up.
                             return self.hooks.leave();
                         },
+                        () = self.news.notified() => {}
                         () = tokio::time::sleep(wait) => {}
                         _ = self.pulls.changed(), if !self.asked.is_empty() => self.expire_pulls(),
                         () = self.hooks.wait() => {}
@@ -250,8 +258,11 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            // First what has ended: it stands as begun until then, and would be taken up as if it had been lost.
+            self.take_hook_ends();
             self.mind_hooks(&seen);
             self.take_hook_ends();
+            self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
             if goal == Goal::Run {

@@ -10,9 +10,10 @@ use super::query::Query;
 use super::reply::{Answer, Refusal, json};
 use super::routes::Routes;
 use super::watch::{self, Scope};
-use super::wire::PodDetails;
+use super::wire::{PodDetails, ProbeResult};
 use crate::manifest::PodKey;
 use crate::pod::board::PodView;
+use crate::probe::{Last, Outcome, ProbeKind};
 
 /// `GET …/pods`, with `watch` as a stream. `fieldSelector=metadata.name=x` narrows it to one pod.
 pub(super) fn list(routes: &Routes, namespace: Option<&str>, query: &Query) -> Answer {
@@ -57,7 +58,24 @@ pub(super) fn details(routes: &Routes, key: &PodKey) -> Answer {
         line: manifest.origin.line,
         hash: manifest.hashes.manifest.clone(),
         warnings: manifest.warnings.clone(),
+        probes: routes.backend.board.probe_results(key).into_iter().map(probe_result).collect(),
     }))
+}
+
+fn probe_result((container, probe, last): (String, ProbeKind, Last)) -> ProbeResult {
+    let outcome = match last.outcome {
+        Outcome::Success | Outcome::Warning(_) => "passed",
+        Outcome::Failure(_) => "failed",
+        Outcome::Broken(_) | Outcome::Unknown(_) => "errored",
+    };
+    ProbeResult {
+        container,
+        probe,
+        at: last.at,
+        outcome: outcome.to_owned(),
+        message: last.outcome.text().to_owned(),
+        streak: last.streak,
+    }
 }
 
 /// The pod, or Kubernetes' words for its absence.

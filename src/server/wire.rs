@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ImageInfo;
 use crate::manifest::{Diagnostic, ObjectKind, PodKey};
+use crate::probe::ProbeKind;
 use crate::source::SourceReport;
 
 /// `GET /podling/v1/status`.
@@ -79,6 +80,27 @@ pub struct PodDetails {
     pub hash: String,
     /// What it was accepted with.
     pub warnings: Vec<Diagnostic>,
+    /// The latest result of each probe that has one.
+    #[serde(default)]
+    pub probes: Vec<ProbeResult>,
+}
+
+/// The latest result of a probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeResult {
+    /// The container.
+    pub container: String,
+    /// Which of its probes.
+    pub probe: ProbeKind,
+    /// When it was made.
+    pub at: Timestamp,
+    /// `passed`, `failed`, or, when it could not be made, `errored`.
+    pub outcome: String,
+    /// What it said.
+    pub message: String,
+    /// How many in a row were like it.
+    pub streak: u32,
 }
 
 /// `GET /podling/v1/images`.

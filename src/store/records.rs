@@ -204,6 +204,9 @@ pub struct ContainerHistory {
     /// that update is on disk, too, both stand for the same entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_before: Option<String>,
+    /// What the probes last said of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<ProbedRecord>,
 }
 
 /// How a run is to be ended: by the entry it was started from, as amended by updates that left it running. The
@@ -240,6 +243,19 @@ fn pre_stop(entry: &Container) -> Option<LifecycleHandler> {
         get.port = named.map_or_else(|| get.port.clone(), |p| IntOrString::Int(p.container_port));
     }
     Some(handler)
+}
+
+/// The probes' word on a run, kept so that a restart of podling makes nothing unready and starts no startup
+/// probe again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbedRecord {
+    /// Which run.
+    pub container_id: String,
+    /// It has started.
+    pub started: bool,
+    /// It is ready.
+    pub ready: bool,
 }
 
 impl ContainerHistory {

@@ -39,6 +39,20 @@ impl NetNs {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
+    /// A socket that listens inside.
+    pub fn listen(&self, address: &str) -> std::net::TcpListener {
+        let (path, address) = (format!("/proc/{}/ns/net", self.holder.id()), address.to_owned());
+        let bind = move || {
+            let namespace = fs::File::open(path).expect("the namespace lives");
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind)
+                .expect("tests run as root");
+            std::net::TcpListener::bind(address).expect("the address is free")
+        };
+        // A thread of its own, since it stays in there.
+        std::thread::spawn(bind).join().expect("it does not panic")
+    }
+
     /// Names of the links inside, without `lo`.
     pub fn links(&self) -> Vec<String> {
         let out = self.command("ip").args(["-o", "link"]).output().expect("ip, from iproute2, runs");

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 pub struct Image {
     reference: String,
     config: Value,
-    files: Vec<(String, String, u32)>,
+    files: Vec<(String, Vec<u8>, u32)>,
     /// Text that makes the first layer another one than that of other images.
     base: Option<String>,
 }
@@ -21,7 +21,7 @@ pub struct Image {
 impl Image {
     /// Busybox under a name such as `test/shell:1`; `/etc/image` holds the name.
     pub fn shell(reference: &str) -> Self {
-        let files = vec![("etc/image".to_owned(), format!("{reference}\n"), 0o644)];
+        let files = vec![("etc/image".to_owned(), format!("{reference}\n").into_bytes(), 0o644)];
         let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]});
         Self { reference: reference.to_owned(), config, files, base: None }
     }
@@ -35,7 +35,21 @@ impl Image {
     /// Adds an executable file; `path` without a leading slash. (Not every test binary needs it.)
     #[allow(dead_code)]
     pub fn program(mut self, path: &str, script: &str) -> Self {
-        self.files.push((path.to_owned(), script.to_owned(), 0o755));
+        self.files.push((path.to_owned(), script.into(), 0o755));
+        self
+    }
+
+    /// Adds a program of this machine with the libraries it is linked to, all at their own paths. (Not every test
+    /// binary needs it.)
+    #[allow(dead_code)]
+    pub fn host_program(mut self, path: &str) -> Self {
+        let listed = Command::new("ldd").arg(path).output().expect("ldd, from libc-bin, runs");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in std::iter::once(path).chain(libraries) {
+            let bytes = std::fs::read(file).expect("a program and its libraries are readable");
+            self.files.push((file.trim_start_matches('/').to_owned(), bytes, 0o755));
+        }
         self
     }
 
@@ -76,7 +90,7 @@ impl Image {
         if let Some(text) = &self.base {
             // Two blocks of zeroes end an archive; what is put in their place goes on with it.
             base.truncate(base.len() - 1024);
-            base.extend(layer_of(&[("etc/base".to_owned(), text.clone(), 0o644)]));
+            base.extend(layer_of(&[("etc/base".to_owned(), text.clone().into_bytes(), 0o644)]));
         }
         let layers = [base, layer_of(&self.files)];
         let mut add = |media: &str, bytes: Vec<u8>| {
@@ -159,10 +173,10 @@ pub fn base_layer() -> &'static [u8] {
     })
 }
 
-fn layer_of(files: &[(String, String, u32)]) -> Vec<u8> {
+fn layer_of(files: &[(String, Vec<u8>, u32)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content, mode) in files {
-        put(&mut tar, path, content.as_bytes(), *mode);
+        put(&mut tar, path, content, *mode);
     }
     tar.into_inner().expect("writing to memory cannot fail")
 }

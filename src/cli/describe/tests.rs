@@ -43,6 +43,7 @@ fn details() -> PodDetails {
         file: "/etc/pods/web.yaml".into(),
         line: 1,
         hash: "abcd".into(),
+        probes: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use super::security::SECURITY_CONTEXT;
 use super::{HONOURED, Lit, Object, Shape, Support, f, refused};
 
 /// For the three probes.
-const PROBES: Support = refused("probes are not run yet; the container would count as healthy in any case");
+const PROBES: Support = refused("ephemeral containers have no probes");
 
 /// `Container`.
 pub static CONTAINER: Object = Object {
@@ -20,16 +20,16 @@ pub static CONTAINER: Object = Object {
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
         f("lifecycle", Shape::Object(&LIFECYCLE), HONOURED),
-        f("livenessProbe", Shape::Object(&PROBE), PROBES),
+        f("livenessProbe", Shape::Object(&PROBE), HONOURED),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
-        f("readinessProbe", Shape::Object(&PROBE), PROBES),
+        f("readinessProbe", Shape::Object(&PROBE), HONOURED),
         f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
         f("restartPolicy", Text, HONOURED),
         f("restartPolicyRules", Objects(&CONTAINER_RESTART_RULE), HONOURED),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
-        f("startupProbe", Shape::Object(&PROBE), PROBES),
+        f("startupProbe", Shape::Object(&PROBE), HONOURED),
         f("stdin", Bool, HONOURED),
         f("stdinOnce", Bool, HONOURED),
         f("terminationMessagePath", Text, HONOURED),

@@ -95,7 +95,9 @@ pub static POD_SPEC: Object = Object {
         f(
             "readinessGates",
             Objects(&POD_READINESS_GATE),
-            refused("nothing sets these conditions here, so the pod would never be or always be ready"),
+            refused(
+                "nothing sets these conditions without an API server, so the pod would never be ready; leave them out, or say it with a readinessProbe",
+            ),
         ),
         f(
             "resourceClaims",

@@ -1,7 +1,7 @@
 //! Probes and lifecycle hooks.
 
 use super::Shape::{Int32, Int64, IntOrText, Objects, Text, Texts};
-use super::{HONOURED, Object, Shape, f, warned};
+use super::{HONOURED, Lit, Object, Shape, f, refused, warned};
 
 /// `Probe`.
 pub static PROBE: Object = Object {
@@ -58,7 +58,8 @@ pub static HTTP_GET_ACTION: Object = Object {
         f("httpHeaders", Objects(&HTTP_HEADER), HONOURED),
         f("path", Text, HONOURED),
         f("port", IntOrText, HONOURED),
-        f("protocol", Text, HONOURED),
+        f("protocol", Text, refused("probes and hooks speak HTTP/1.1; leave it out"))
+            .but(&[(Lit::Text("HTTP1"), HONOURED), (Lit::Text("HTTP/1.1"), HONOURED)]),
         f("scheme", Text, HONOURED),
     ],
 };

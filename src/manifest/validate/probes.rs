@@ -39,6 +39,9 @@ pub fn check(probe: &Probe, kind: ProbeKind, path: &Path, findings: &mut Finding
             "must be between 1 and 65535, inclusive",
         );
     }
+    if let Some(grpc) = &probe.grpc {
+        one_of(findings, &path.field("grpc").field("mode"), grpc.mode.as_deref(), &["Plaintext", "TLS"]);
+    }
     for (name, seconds) in [
         ("initialDelaySeconds", probe.initial_delay_seconds),
         ("timeoutSeconds", probe.timeout_seconds),

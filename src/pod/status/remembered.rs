@@ -29,6 +29,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
     let empty = PodSpec::default();
     let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
     // For how the pod ended, if it did; nothing of the plan is carried out.
+    let health = crate::pod::probing::remembered(spec, &status);
     let plan = plan(&View {
         spec,
         hashes: &manifest.hashes,
@@ -38,7 +39,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         instances: &instances,
         stopping: &BTreeMap::new(),
         held: &BTreeMap::new(),
-        health: &BTreeMap::new(),
+        health: &health,
         deadline: None,
         now: clock::now(),
     });
@@ -49,7 +50,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         sandbox,
         plan: &plan,
         waiting: &BTreeMap::new(),
-        health: &BTreeMap::new(),
+        health: &health,
         hashes: &manifest.hashes.containers,
         pending_update: None,
         trouble: None,

@@ -339,6 +339,7 @@ impl Daemon {
         if let Err(e) = store.save_source(&source.dir_identities()) {
             tracing::warn!("{e}");
         }
+        runtime.ends_cleanly();
         tracing::info!("podling ends; {}", self.farewell());
     }
 

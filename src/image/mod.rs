@@ -12,6 +12,7 @@ mod documents;
 mod export;
 mod ingest;
 mod link;
+mod mend;
 mod platform;
 mod policy;
 mod preload;
@@ -23,6 +24,7 @@ mod unpack;
 
 pub use archive::{ImportError, import_path};
 pub use export::{ExportError, export};
+pub use mend::mend;
 pub use policy::{Decision, PullPolicy, decide};
 pub use preload::{PreloadReport, preload};
 pub use reference::{ImageRef, InvalidImageName};

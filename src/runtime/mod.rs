@@ -13,6 +13,7 @@ mod fs_group;
 mod images;
 mod labels;
 pub mod logs;
+mod mend;
 mod mounts;
 mod node;
 mod notes;
@@ -62,6 +63,8 @@ pub struct Runtime {
 struct Inner {
     ctd: Containerd,
     puller: Puller,
+    /// Whether a power cut may have damaged images.
+    suspicion: mend::Suspicion,
     oci: OciRuntime,
     cgroups: CgroupManager,
     network: Network,

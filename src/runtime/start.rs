@@ -109,6 +109,7 @@ impl Runtime {
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let Ready { image, stale, pulled } = self.image(order.manifest, container, order.asked).await?;
+        self.mend(&image, container).await?;
         let user = self.user(order, container, &image).await?;
         let seccomp_file =
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;

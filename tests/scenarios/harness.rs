@@ -70,6 +70,7 @@ fn the_specification_names_every_scenario_and_no_other() {
         "pods",
         "pull",
         "pull_images",
+        "power_cut",
         "restarts",
         "security",
     ] {

@@ -21,6 +21,7 @@ mod logs;
 mod names;
 mod network;
 mod pods;
+mod power_cut;
 mod probes;
 mod pull;
 mod pull_images;

@@ -119,6 +119,7 @@ impl Scene {
             node: &self.node,
             seccomp_default: true,
             image_volumes: &[],
+            extras: &Default::default(),
             host_devices: &devices::host_devices(Path::new("/dev")),
             attempt: 0,
         })
@@ -280,6 +281,7 @@ fn a_read_only_root_leaves_only_volumes_writable() {
         let host_path = scene.dir.path().join(path.trim_start_matches('/'));
         fs::create_dir(&host_path).unwrap();
         scene.volumes.push(VolumeMountSource {
+            no_exec: false,
             mount_path: path.into(),
             read_only,
             propagation: Propagation::Private,

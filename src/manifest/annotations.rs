@@ -4,7 +4,12 @@
 //! mistyped names, and what a change of a value makes anew. Each value has a parser below; the daemon reads
 //! values with the same parser that checked them.
 
+mod devices;
+mod mountpoint;
+mod oom_group;
 mod shm;
+mod time_zone;
+mod ulimits;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -13,7 +18,12 @@ use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
 use super::suggest::nearest;
 
+pub use devices::{DeviceWish, devices};
+pub use mountpoint::required_mount_points;
+pub use oom_group::oom_group;
 pub use shm::shm_size;
+pub use time_zone::{TimeZone, time_zone};
+pub use ulimits::{Ulimit, ulimits};
 
 /// Before the name of each of them.
 pub const PREFIX: &str = "podling.dev/";
@@ -42,8 +52,19 @@ pub struct Annotation {
 }
 
 /// All annotations that podling knows, by name.
-pub static ANNOTATIONS: &[Annotation] =
-    &[Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check }];
+pub static ANNOTATIONS: &[Annotation] = &[
+    Annotation { name: "devices", per_container: true, reach: Reach::Containers, check: devices::check },
+    Annotation { name: "oom-group", per_container: true, reach: Reach::Containers, check: oom_group::check },
+    Annotation {
+        name: "require-mountpoint",
+        per_container: false,
+        reach: Reach::Nothing,
+        check: mountpoint::check,
+    },
+    Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
+    Annotation { name: "timezone", per_container: true, reach: Reach::Containers, check: time_zone::check },
+    Annotation { name: "ulimits", per_container: true, reach: Reach::Containers, check: ulimits::check },
+];
 
 /// The annotation behind a name without prefix, and the container it names.
 fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {

@@ -5,6 +5,7 @@
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
 pub mod containerd;
+mod extras;
 mod labels;
 pub mod logs;
 mod mounts;

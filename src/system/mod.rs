@@ -19,6 +19,7 @@ pub mod notify;
 pub mod process;
 pub mod raw;
 pub mod signal_names;
+pub mod subpath;
 
 /// A kernel call that failed, with what it was for.
 #[derive(Debug, thiserror::Error)]

@@ -21,6 +21,7 @@ use crate::system::node::NodeFeatures;
 mod annotations;
 mod capabilities;
 mod expansion;
+mod extras;
 mod mounts;
 mod pause;
 mod process;
@@ -31,7 +32,8 @@ mod seccomp_default;
 mod security;
 pub mod user;
 
-pub use expansion::expand;
+pub use expansion::{expand, expand_strictly};
+pub use extras::{DeviceGrant, Extras};
 pub use mounts::{Propagation, VolumeMountSource};
 pub use pause::{PauseInput, pause};
 pub use process::{environment, exec_process};
@@ -73,6 +75,8 @@ pub struct SpecInput<'a> {
     pub image_volumes: &'a [(String, PathBuf)],
     /// Devices for a privileged container, from [`crate::system::devices::host_devices`].
     pub host_devices: &'a [HostDevice],
+    /// What it is given beyond the Pod API.
+    pub extras: &'a Extras,
     /// How many instances of this container there were before.
     pub attempt: u32,
 }
@@ -248,9 +252,11 @@ pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
         .set_sysctl(sysctls(input.sandbox))
         .set_seccomp(security::seccomp(input, &capabilities)?)
         .set_rootfs_propagation(mounts::rootfs_propagation(input.mounts));
-    if input.privileged() {
-        linux.set_devices(Some(input.host_devices.iter().map(device).collect()));
-    } else {
+    let nodes = extras::nodes(input.host_devices, &input.extras.devices);
+    if input.privileged() || !nodes.is_empty() {
+        linux.set_devices(Some(nodes.into_iter().map(device).collect()));
+    }
+    if !input.privileged() {
         linux
             .set_masked_paths(Some(security::masked_paths(input.node)))
             .set_readonly_paths(Some(security::read_only_paths()));

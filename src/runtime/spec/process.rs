@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Container;
 use oci_spec::image::Config;
 use oci_spec::runtime::{Capability, Process, Spec, User};
 
-use super::{ResolvedUser, SpecError, SpecInput, capabilities, expansion, mounts, security};
+use super::{ResolvedUser, SpecError, SpecInput, capabilities, expansion, extras, mounts, security};
 
 /// `PATH` where the image sets none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -30,6 +30,7 @@ pub(super) fn of(input: &SpecInput<'_>, rights: &HashSet<Capability>) -> Result<
         .set_env(Some(env))
         .set_cwd(working_dir(input, config)?)
         .set_capabilities(Some(capabilities::sets(rights)))
+        .set_rlimits(extras::rlimits(&input.extras.ulimits))
         .set_no_new_privileges(Some(security::no_new_privileges(input)))
         .set_oom_score_adj(Some(input.node.clamp_oom_score_adj(input.oom_score_adj)));
     if !input.privileged() {
@@ -120,7 +121,7 @@ fn merge_env(input: &SpecInput<'_>, config: Option<&Config>, own: &[(String, Str
             None => all.retain(|(name, _)| name != entry),
         }
     }
-    for (name, value) in own {
+    for (name, value) in input.extras.env.iter().chain(own) {
         set(&mut all, name, value);
     }
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()

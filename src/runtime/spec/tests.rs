@@ -15,6 +15,7 @@ pub(super) struct Given {
     mounts: Vec<VolumeMountSource>,
     image_volumes: Vec<(String, PathBuf)>,
     host_devices: Vec<HostDevice>,
+    extras: Extras,
     node: NodeFeatures,
     seccomp_default: bool,
     oom_score_adj: i32,
@@ -63,6 +64,7 @@ impl Given {
             mounts: Vec::new(),
             image_volumes: Vec::new(),
             host_devices: Vec::new(),
+            extras: Extras::default(),
             node: plain_node(),
             seccomp_default: false,
             oom_score_adj: 1000,
@@ -86,6 +88,7 @@ impl Given {
             seccomp_default: self.seccomp_default,
             image_volumes: &self.image_volumes,
             host_devices: &self.host_devices,
+            extras: &self.extras,
             attempt: 2,
         })
     }

@@ -65,6 +65,7 @@ golden!(read_only_root_with_volumes, {
         mount_path: path.into(),
         read_only,
         propagation,
+        no_exec: false,
         host_path: Path::new("/volumes").join(path.trim_matches('/').replace('/', "-")),
     };
     given.mounts = vec![

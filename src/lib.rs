@@ -10,6 +10,7 @@ pub mod http;
 pub mod image;
 pub mod manifest;
 pub mod network;
+pub mod objects;
 pub mod pod;
 pub mod runtime;
 pub mod server;

@@ -32,7 +32,7 @@ fn corpus() -> Option<PathBuf> {
 }
 
 fn options() -> ReadOptions {
-    ReadOptions { strict: false, name_suffix: None, node_name: "node1".into() }
+    ReadOptions { node_name: "node1".into(), ..ReadOptions::default() }
 }
 
 fn diagnostics(documents: &[Document]) -> Vec<Diagnostic> {

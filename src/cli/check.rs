@@ -25,6 +25,8 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         strict: args.strict || settings.strict,
         name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
         node_name: settings.node_name.clone(),
+        // Of each file by its mode.
+        exposed: false,
     };
     let mut checker = Checker { options, extensionless: settings.extensionless, ..Checker::default() };
     for path in &args.paths {

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use self::access::RuntimeSlot;
 use self::signals::Signal;
 use crate::manifest::{PodKey, ReadOptions};
+use crate::objects::Objects;
+use crate::objects::keep::Keep;
 use crate::pod::board::{Board, Control, EventType};
 use crate::pod::context::{Context, Routes};
 use crate::pod::orphans::Orphans;
@@ -94,6 +96,8 @@ struct Daemon {
     board: Board,
     signals: mpsc::Receiver<Signal>,
     shutdown: CancellationToken,
+    objects: Objects,
+    host_ips: watch::Receiver<Vec<String>>,
 }
 
 impl Daemon {
@@ -131,7 +135,9 @@ impl Daemon {
             board.publish(status::from_record(record));
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
-        let mut daemon = Self { settings, board, signals, shutdown };
+        let objects = Objects::default();
+        let host_ips = node::watch_addresses();
+        let mut daemon = Self { settings, board, signals, shutdown, objects, host_ips };
         // From here on also while containerd is waited for, which may take as long as it likes.
         let alive = tokio::spawn(tell_watchdog());
         notify::ready("waiting for containerd");
@@ -210,7 +216,8 @@ impl Daemon {
             let ctd =
                 Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;
-            let runtime = Runtime::new(ctd, &settings).await.map_err(|e| e.to_string())?;
+            let runtime = Runtime::new(ctd, &settings, self.objects.clone(), self.host_ips.clone()).await;
+            let runtime = runtime.map_err(|e| e.to_string())?;
             tracing::info!(
                 socket = %handle.socket().display(),
                 %version,
@@ -271,7 +278,7 @@ impl Daemon {
         }
         let (done_tx, done) = mpsc::unbounded_channel();
         let context = self.context(&runtime, &store, done_tx);
-        let seed = seed(&records, &store);
+        let seed = self.seed(&records, &store);
         let (sources_tx, sources) = mpsc::channel(16);
         let (wakes_tx, wakes) = mpsc::channel(256);
         let (reload_tx, mut reload) = mpsc::channel(1);
@@ -324,6 +331,26 @@ impl Daemon {
         tracing::info!("podling ends; {}", self.farewell());
     }
 
+    fn keep(&self) -> Keep {
+        Keep::at(self.settings.borrow().paths.kept_objects())
+    }
+
+    /// What the file source begins with: what was accepted before, and which directory each manifest
+    /// directory was when its pods were last known. Objects are in force at once, for the pods that go on.
+    fn seed(&self, records: &[PodRecord], store: &Store) -> Seed {
+        let (dirs, problem) = store.load_source();
+        if let Some(problem) = problem {
+            tracing::error!("{}", problem.message);
+        }
+        let objects = self.keep().load().unwrap_or_else(|e| {
+            tracing::warn!("{e}");
+            Vec::new()
+        });
+        self.objects.replace(objects.clone());
+        let kept = records.iter().filter(|r| !r.spec.removing);
+        Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), objects, dirs }
+    }
+
     fn context(&self, runtime: &Runtime, store: &Arc<Store>, done: mpsc::UnboundedSender<PodKey>) -> Context {
         Context {
             runtime: runtime.clone(),
@@ -333,7 +360,9 @@ impl Daemon {
             claims: Default::default(),
             routes: Routes::default(),
             done,
-            host_ip: node::watch_address(),
+            host_ips: self.host_ips.clone(),
+            objects: self.objects.clone(),
+            keep: self.keep(),
         }
     }
 
@@ -461,26 +490,18 @@ async fn tell_watchdog() {
 fn source_options(settings: &Settings) -> FileSourceOptions {
     FileSourceOptions {
         dirs: settings.manifest_dirs.clone(),
+        object_dirs: settings.object_dirs.clone(),
         read: ReadOptions {
             strict: settings.strict,
             name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
             node_name: settings.node_name.clone(),
+            // Of each file by its mode.
+            exposed: false,
         },
         settle: settings.settle,
         relist: settings.file_check,
         extensionless: settings.extensionless,
     }
-}
-
-/// What the file source begins with: the pods accepted before, and which directory each manifest directory
-/// was when they were last known in it.
-fn seed(records: &[PodRecord], store: &Store) -> Seed {
-    let (dirs, problem) = store.load_source();
-    if let Some(problem) = problem {
-        tracing::error!("{}", problem.message);
-    }
-    let kept = records.iter().filter(|r| !r.spec.removing);
-    Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), dirs }
 }
 
 /// A private containerd ends with podling unless it still has containers: their exits would be lost.

@@ -64,28 +64,33 @@ pub fn mark_containerd(mark: &Path, handle: &ContainerdHandle) {
     }
 }
 
-/// The address that the node's default route leaves by; follows changes.
-pub fn watch_address() -> watch::Receiver<Option<String>> {
-    let (tx, rx) = watch::channel(address());
+/// The addresses that the node's default routes leave by, IPv4 first; follows changes.
+pub fn watch_addresses() -> watch::Receiver<Vec<String>> {
+    let (tx, rx) = watch::channel(addresses());
     tokio::spawn(async move {
         while !tx.is_closed() {
             tokio::time::sleep(ADDRESS).await;
-            let now = address();
+            let now = addresses();
             tx.send_if_modified(|old| std::mem::replace(old, now.clone()) != now);
         }
     });
     rx
 }
 
-/// Connecting a UDP socket sends nothing; it only makes the kernel choose a source address. The target is
-/// from a block reserved for documentation (RFC 5737). Without a route, the node is its loopback.
-fn address() -> Option<String> {
-    let choose = || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect("192.0.2.1:9")?;
-        socket.local_addr()
+/// Connecting a UDP socket sends nothing; it only makes the kernel choose a source address. The targets are
+/// from blocks reserved for documentation (RFC 5737, RFC 3849). Without a route, the node is its loopback.
+fn addresses() -> Vec<String> {
+    let choose = |any: &str, target: &str| -> std::io::Result<String> {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(target)?;
+        Ok(socket.local_addr()?.ip().to_string())
     };
-    Some(choose().map_or_else(|_| "127.0.0.1".into(), |a: std::net::SocketAddr| a.ip().to_string()))
+    let found = [choose("0.0.0.0:0", "192.0.2.1:9"), choose("[::]:0", "[2001:db8::1]:9")];
+    let mut found: Vec<String> = found.into_iter().flatten().collect();
+    if found.is_empty() {
+        found.push("127.0.0.1".into());
+    }
+    found
 }
 
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still

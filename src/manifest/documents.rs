@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::data::{self, ObjectKind};
 use super::decode;
 use super::defaults;
 use super::dialect::{Note, Parsed};
@@ -81,7 +82,7 @@ fn read_one(parsed: Parsed, opts: &ReadOptions, beside: Severity) -> Vec<Documen
     match classify(&root) {
         Class::Pod => vec![read_pod(&root, notes, opts)],
         Class::List => read_list(&root, notes, opts, beside),
-        Class::Data => vec![read_data(&root, notes)],
+        Class::Data => vec![read_data(&root, notes, opts)],
         Class::Other => vec![read_other(&root, notes, beside)],
     }
 }
@@ -119,7 +120,7 @@ fn read_list(root: &Node, notes: Vec<Note>, opts: &ReadOptions, beside: Severity
             // The items of a PodList need not say what they are.
             Class::Pod => read_pod(item, notes, opts),
             Class::Other if kind == "PodList" && item.get("kind").is_none() => read_pod(item, notes, opts),
-            Class::Data => read_data(item, notes),
+            Class::Data => read_data(item, notes, opts),
             Class::Other | Class::List => read_other(item, notes, beside),
         })
         .collect();
@@ -176,20 +177,21 @@ fn read_pod(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     document(root, findings, notes, Some(manifest))
 }
 
-fn read_data(root: &Node, notes: Vec<Note>) -> Document {
+fn read_data(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     let mut findings = Findings::new(root);
     let kind = text(root, "kind");
     if text(root, "apiVersion") != "v1" {
         wrong_version(&mut findings, kind);
     }
-    validate::data_object(&mut findings);
-    if !findings.has_errors() {
-        let text = format!(
-            "this {kind} is read but not used: no volume or variable of a pod can take its values, and pods that ask for them are refused"
-        );
-        findings.warn(Code::NoEffect, &Path::root(), text);
+    let object = ObjectKind::from_name(kind).and_then(|kind| data::object(kind, &mut findings));
+    if kind == ObjectKind::Secret.as_str() && opts.exposed {
+        let text = "everybody on this machine can read this file, and with it the Secret; chmod 0600 it";
+        findings.error(Code::Exposed, &Path::root(), text);
     }
-    document(root, findings, notes, None)
+    let object = object.filter(|_| !findings.has_errors());
+    let mut document = document(root, findings, notes, None);
+    document.object = object.map(Box::new);
+    document
 }
 
 fn read_other(root: &Node, notes: Vec<Note>, severity: Severity) -> Document {
@@ -266,5 +268,5 @@ fn document(root: &Node, mut findings: Findings<'_>, notes: Vec<Note>, pod: Opti
         "" if pod.is_some() => "Pod".to_owned(),
         kind => kind.to_owned(),
     };
-    Document { line: root.mark.line, kind, namespace, name, diagnostics, pod }
+    Document { line: root.mark.line, kind, namespace, name, diagnostics, pod, object: None }
 }

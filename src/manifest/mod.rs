@@ -9,6 +9,7 @@
 //! `validate` applies the API's rules, `support` says what podling does not honour.
 
 pub mod annotations;
+mod data;
 mod decode;
 mod defaults;
 mod dialect;
@@ -27,6 +28,7 @@ mod support_doc;
 mod tests;
 mod validate;
 
+pub use data::{DataObject, ObjectKey, ObjectKind};
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;
@@ -53,6 +55,7 @@ pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
             text: error.text,
         }],
         pod: None,
+        object: None,
     }));
     documents
 }

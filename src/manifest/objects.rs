@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
+use super::data::DataObject;
+
 /// Identity of a pod: namespace and name. Two manifests with the same key are the same pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodKey {
@@ -96,6 +98,8 @@ pub enum Code {
     /// A value that the Pod API's own rules refuse.
     #[default]
     Invalid,
+    /// A Secret in a file that everybody on the machine can read.
+    Exposed,
     /// A valid field that podling refuses, since dropping it would change what the pod does.
     Unsupported,
     /// A valid field or value that has no effect here, or another one than may be expected.
@@ -147,6 +151,8 @@ pub struct Document {
     pub diagnostics: Vec<Diagnostic>,
     /// The pod, when the document is one and is accepted.
     pub pod: Option<Box<PodManifest>>,
+    /// The ConfigMap or Secret, when the document is one and is accepted.
+    pub object: Option<Box<DataObject>>,
 }
 
 impl Document {
@@ -169,6 +175,8 @@ pub struct ReadOptions {
     pub name_suffix: Option<String>,
     /// `spec.nodeName` of the pods.
     pub node_name: String,
+    /// Everybody on the machine can read the file: its Secrets are refused.
+    pub exposed: bool,
 }
 
 /// A Pod in a file, by way of a JSON value: the type is large, and this way it is compiled for one serializer

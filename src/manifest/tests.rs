@@ -13,7 +13,7 @@ fn pod(spec: &str) -> String {
 }
 
 fn read_with(text: &str, strict: bool) -> Vec<Document> {
-    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), name_suffix: None })
+    read(text.as_bytes(), &ReadOptions { strict, node_name: "node1".into(), ..ReadOptions::default() })
 }
 
 fn one(text: &str) -> Document {
@@ -150,7 +150,7 @@ fn whole_floats_are_integers_and_numbers_are_quantities() {
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}]\n")
-        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, subPath: x}]\n    image:");
+        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [x]}]\n    image:");
     assert_eq!(
         says(&text),
         [
@@ -159,7 +159,7 @@ fn what_is_not_supported_is_refused_by_name() {
             "error unsupported 7:50 spec.securityContext.seccompProfile.type: type: \"Localhost\" is not supported: profiles from files are not supported; use RuntimeDefault or Unconfined",
             "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
             "error unsupported 11:5 spec.containers[0].livenessProbe: livenessProbe is not supported: probes are not run yet; the container would count as healthy in any case",
-            "error unsupported 12:45 spec.containers[0].volumeMounts[0].subPath: subPath: \"x\" is not supported: the whole volume would be mounted",
+            "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
         ]
     );
 }
@@ -185,7 +185,7 @@ fn what_only_means_something_in_a_cluster_is_warned_about() {
             "warning no-effect 6:3 spec.nodeSelector: nodeSelector has no effect: a cluster chooses nodes for pods; this pod runs on this node in any case",
             "warning no-effect 7:3 spec.nodeName: nodeName: \"other\" has no effect: pods are not assigned to nodes here; it runs on this node",
             "warning no-effect 8:3 spec.priority: priority has no effect: priority classes are objects of a cluster; all pods here are equal",
-            "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit",
+            "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: static pods are not evicted; with medium: Memory it is a hard limit",
             "warning no-effect 13:1 status: status has no effect: podling reports the status itself; what the manifest says of it is ignored",
         ]
     );
@@ -271,23 +271,55 @@ fn items_of_lists_are_documents_of_their_own() {
 }
 
 #[test]
-fn config_maps_and_secrets_are_read_and_said_to_be_unused() {
-    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n";
-    assert_eq!(
-        says(map),
-        [
-            "warning no-effect 1:1 : this ConfigMap is read but not used: no volume or variable of a pod can take its values, and pods that ask for them are refused"
-        ]
-    );
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata: {a: plain!, b: 5}\n";
+fn config_maps_and_secrets_are_decoded() {
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: shop}\nimmutable: true\n\
+        data: {a: b, e: }\nbinaryData: {x: /wA=}\n";
+    let object = one(map).object.expect("a ConfigMap");
+    assert_eq!(object.key, ObjectKey::new(ObjectKind::ConfigMap, "shop", "c"));
+    let data = [("a", &b"b"[..]), ("e", b""), ("x", &[255, 0])].map(|(k, v)| (k.to_owned(), v.to_vec()));
+    assert_eq!(object.data, data.into());
+    assert!(object.immutable);
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata:\n  a: |\n    cGF\n    zcw==\n  b: eA==\n\
+        stringData: {b: plain}\n";
+    let object = one(secret).object.expect("a Secret");
+    assert_eq!(object.data["a"], b"pass");
+    assert_eq!(object.data["b"], b"plain", "stringData stands over data");
+    assert_eq!(object.secret_type.as_deref(), Some("Opaque"));
+    assert!(says(map).is_empty() && says(secret).is_empty());
+}
+
+#[test]
+fn what_is_wrong_in_a_secret_is_said_without_showing_it() {
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ndata: {a: plain!, b: 5, ..c: eA==}\n";
     assert_eq!(
         says(secret),
         [
-            "error type 4:11 data[a]: expected base64, got \"plain!\"; stringData of a Secret takes plain text",
-            "error type 4:22 data[b]: expected a string, got the number 5; put it in quotes",
+            "error type 4:11 data[a]: is not base64; plain text goes under stringData",
+            "error type 4:22 data[b]: expected a string, got something else; put it in quotes",
+            "error invalid 4:30 data[..c]: Invalid value: \"..c\": a key must consist of alphanumeric characters, '-', '_' or '.', have at most 253 of them, and not begin with '..'",
         ]
     );
     assert_eq!(says("apiVersion: v1\nkind: ConfigMap\ndata: [a]\n").len(), 2);
+    let both = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\nbinaryData: {a: eA==}\n";
+    assert_eq!(
+        says(both),
+        ["error invalid 5:17 binaryData[a]: Invalid value: \"a\": stands in data as well"]
+    );
+    let tls =
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\ntype: kubernetes.io/tls\ndata: {tls.crt: eA==}\n";
+    assert_eq!(
+        says(tls),
+        ["error invalid 5:7 data[tls.key]: Required value: a Secret of type kubernetes.io/tls needs tls.key"]
+    );
+}
+
+#[test]
+fn a_secret_in_a_file_that_everybody_can_read_is_refused() {
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+    let documents = read(text.as_bytes(), &ReadOptions { exposed: true, ..ReadOptions::default() });
+    assert!(documents[0].object.is_none() && documents[1].object.is_some());
+    assert_eq!(documents[0].diagnostics[0].code, Code::Exposed);
+    assert!(documents[0].diagnostics[0].text.contains("chmod 0600"));
 }
 
 #[test]

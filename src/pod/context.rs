@@ -8,6 +8,8 @@ use tokio::sync::{mpsc, watch};
 use super::admission::Claims;
 use super::board::Board;
 use crate::manifest::PodKey;
+use crate::objects::Objects;
+use crate::objects::keep::Keep;
 use crate::runtime::Runtime;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -29,8 +31,12 @@ pub struct Context {
     pub routes: Routes,
     /// Where workers say that they are done.
     pub done: mpsc::UnboundedSender<PodKey>,
-    /// Address of the node.
-    pub host_ip: watch::Receiver<Option<String>>,
+    /// Addresses of the node, the first of each family.
+    pub host_ips: watch::Receiver<Vec<String>>,
+    /// ConfigMaps and Secrets in force.
+    pub objects: Objects,
+    /// Keeps them over a restart.
+    pub keep: Keep,
 }
 
 /// Container id to pod.

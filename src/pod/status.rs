@@ -68,8 +68,8 @@ pub struct Facts<'a> {
     pub terminating: bool,
     /// It is stopped for another reason than its removal.
     pub ending: Option<Ending>,
-    /// Address of the node.
-    pub host_ip: Option<&'a str>,
+    /// Addresses of the node, the first of each family.
+    pub host_ips: &'a [String],
     /// `Guaranteed`, `Burstable`, `BestEffort`.
     pub qos_class: &'a str,
     /// Now, for display.
@@ -92,8 +92,9 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
         message,
         start_time: facts.record.start_time.map(time),
         conditions: Some(conditions),
-        host_ip: facts.host_ip.map(Into::into),
-        host_ips: facts.host_ip.map(|ip| vec![HostIP { ip: ip.into() }]),
+        host_ip: facts.host_ips.first().cloned(),
+        host_ips: (!facts.host_ips.is_empty())
+            .then(|| facts.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
         pod_ip: ips.first().cloned(),
         pod_ips: (!ips.is_empty()).then(|| ips.into_iter().map(|ip| PodIP { ip }).collect()),
         qos_class: Some(facts.qos_class.into()),
@@ -105,7 +106,7 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
 
 fn pod_ips(facts: &Facts<'_>) -> Vec<String> {
     match &facts.record.sandbox {
-        Some(s) if s.host_network => facts.host_ip.map(str::to_owned).into_iter().collect(),
+        Some(s) if s.host_network => facts.host_ips.to_vec(),
         Some(s) => s.ips.clone(),
         None => Vec::new(),
     }
@@ -403,7 +404,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         stopped: record.spec.stopped,
         terminating: record.spec.removing,
         ending: None,
-        host_ip: None,
+        host_ips: &[],
         qos_class: &qos_class(spec).to_string(),
         now: Timestamp::now(),
     };

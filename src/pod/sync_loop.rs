@@ -15,7 +15,7 @@ use super::findings;
 use super::manager::PodManager;
 use super::orphans::{Orphan, Orphans};
 use super::worker::{Desired, Mail, Worker};
-use crate::manifest::{PodKey, PodManifest};
+use crate::manifest::{DataObject, PodKey, PodManifest};
 use crate::runtime::containerd::{Wake, WakeKind};
 use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
@@ -154,9 +154,13 @@ impl SyncLoop {
     }
 
     fn handle_source(&mut self, update: SourceUpdate) {
-        let SourceUpdate { source, pods, report } = update;
+        let SourceUpdate { source, pods, objects, report } = update;
         let before = self.reported.insert(source, report.problems.clone()).unwrap_or_default();
         self.ctx.board.report(source, report);
+        // Before the pods that come with them.
+        if let Some(set) = objects {
+            self.take_objects(set);
+        }
         if let Some(set) = pods {
             self.sources_seen = true;
             for update in self.config.merge(source, set) {
@@ -169,6 +173,18 @@ impl SyncLoop {
         for key in self.manager.set_troubles(source, findings::troubles(now)) {
             self.tell(&key);
         }
+    }
+
+    /// Puts ConfigMaps and Secrets in force, and wakes the pods that take values from those that changed.
+    fn take_objects(&mut self, set: Vec<Arc<DataObject>>) {
+        let kept = tokio::task::block_in_place(|| self.ctx.keep.save(&set));
+        if let Err(e) = kept {
+            tracing::warn!("ConfigMaps and Secrets are not kept over a restart of podling: {e}");
+        }
+        if self.ctx.objects.replace(set).is_empty() {
+            return;
+        }
+        self.retry_all();
     }
 
     fn handle(&mut self, update: PodUpdate) {

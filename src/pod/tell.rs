@@ -112,7 +112,7 @@ impl Worker {
         let Some(spec) = &current.manifest.pod.spec else { return };
         let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
         let mut conditions = std::mem::take(&mut current.status.conditions);
-        let host_ip = self.ctx.host_ip.borrow().clone();
+        let host_ips = self.ctx.host_ips.borrow().clone();
         let facts = Facts {
             spec,
             record: &current.status,
@@ -127,7 +127,7 @@ impl Worker {
             stopped: current.spec.stopped && plan.quiet,
             terminating: goal == Goal::Stop,
             ending: ordered,
-            host_ip: host_ip.as_deref(),
+            host_ips: &host_ips,
             qos_class: &qos_class(spec).to_string(),
             now: Timestamp::now(),
         };

@@ -54,7 +54,10 @@ pub(super) fn of(
 }
 
 fn refuse(container: &str, annotation: &str, text: &str) -> StartError {
-    StartError::config(format!("container {container}: annotation {}{annotation}: {text}", annotations::PREFIX))
+    StartError::config(format!(
+        "container {container}: annotation {}{annotation}: {text}",
+        annotations::PREFIX
+    ))
 }
 
 /// The limits asked for, if this machine lets podling set them: the OCI runtime would fail without saying why.
@@ -68,7 +71,10 @@ fn ulimits(pod: &Pod, container: &Container, machine: &Machine) -> Result<Vec<Ul
             limit.soft = if limit.soft == u64::MAX { most } else { limit.soft };
             limit.hard = if limit.hard == u64::MAX { most } else { limit.hard };
             if limit.hard > most {
-                let text = format!("nofile {} is above the kernel's limit {most}: raise sysctl fs.nr_open", limit.hard);
+                let text = format!(
+                    "nofile {} is above the kernel's limit {most}: raise sysctl fs.nr_open",
+                    limit.hard
+                );
                 return Err(refuse(&container.name, "ulimits", &text));
             }
         }
@@ -132,10 +138,15 @@ fn devices(
         let said = |text: String| {
             StartError::config(format!("container {}: volumeDevices {}: {text}", container.name, wanted.name))
         };
-        let volume = volumes.get(&wanted.name).ok_or_else(|| said("the pod has no volume of this name".to_owned()))?;
-        let device = device_at(&volume.host_path, Path::new(&wanted.device_path)).filter(|device| device.block);
+        let volume =
+            volumes.get(&wanted.name).ok_or_else(|| said("the pod has no volume of this name".to_owned()))?;
+        let device =
+            device_at(&volume.host_path, Path::new(&wanted.device_path)).filter(|device| device.block);
         let device = device.ok_or_else(|| {
-            said(format!("{} is no block device; mount the volume by volumeMounts", volume.host_path.display()))
+            said(format!(
+                "{} is no block device; mount the volume by volumeMounts",
+                volume.host_path.display()
+            ))
         })?;
         let access = if volume.read_only { "r" } else { "rwm" };
         grants.push(DeviceGrant { device, access: access.to_owned(), node: true });
@@ -167,7 +178,11 @@ fn granted(wish: &DeviceWish, container: &str) -> Result<Vec<DeviceGrant>, Start
     if host.is_dir() {
         let found = devices::host_devices(host);
         if found.is_empty() {
-            return Err(refuse(container, "devices", &format!("waiting for devices in {}: there are none", wish.host)));
+            return Err(refuse(
+                container,
+                "devices",
+                &format!("waiting for devices in {}: there are none", wish.host),
+            ));
         }
         let moved = |mut device: HostDevice| {
             if let Ok(rest) = device.path.strip_prefix(host) {
@@ -205,7 +220,9 @@ fn time_zone(zone: &TimeZone, container: &str, extras: &mut Extras) -> Result<()
 
 /// Name and file of the host's time zone; a host that says nothing has UTC.
 fn local_zone() -> (String, PathBuf) {
-    let Ok(file) = fs::canonicalize(LOCALTIME) else { return ("UTC".to_owned(), Path::new(ZONES).join("UTC")) };
+    let Ok(file) = fs::canonicalize(LOCALTIME) else {
+        return ("UTC".to_owned(), Path::new(ZONES).join("UTC"));
+    };
     let named = fs::read_link(LOCALTIME).ok().unwrap_or_else(|| file.clone());
     let named = named.to_string_lossy().into_owned();
     match named.split_once("zoneinfo/") {

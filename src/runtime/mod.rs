@@ -5,7 +5,9 @@
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
 pub mod containerd;
+pub mod downward;
 mod extras;
+mod image_mounts;
 mod labels;
 pub mod logs;
 mod mounts;
@@ -27,10 +29,15 @@ pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};
 pub use self::start::{StartError, StartOrder, Started, entry_hash};
 pub use self::stop::StopStep;
+use tokio::sync::watch;
+
 use crate::network::Network;
+use crate::objects::Objects;
 use crate::runtime::containerd::{Containerd, OciRuntime};
+use crate::runtime::downward::DownwardFacts;
 use crate::runtime::spec::ResolvedUser;
 use crate::settings::Paths;
+use crate::store::SandboxRecord;
 use crate::system::cgroup::CgroupManager;
 use crate::system::node::NodeFeatures;
 
@@ -63,6 +70,10 @@ struct Inner {
     discarding: Mutex<HashSet<String>>,
     /// Weight of all Burstable pods together, for when the first of them makes their group.
     burstable_shares: AtomicU64,
+    /// ConfigMaps and Secrets in force.
+    objects: Objects,
+    /// Addresses of the node.
+    host_ips: watch::Receiver<Vec<String>>,
     /// Sandboxes that exist, with the uid of their pod.
     sandboxes: Mutex<HashMap<String, String>>,
 }
@@ -76,6 +87,23 @@ impl Runtime {
     /// The pod network.
     pub fn network(&self) -> &Network {
         &self.inner.network
+    }
+
+    /// ConfigMaps and Secrets in force.
+    pub fn objects(&self) -> &Objects {
+        &self.inner.objects
+    }
+
+    /// What a pod may ask about itself and the node, beyond its manifest.
+    pub fn downward_facts(&self, uid: &str, sandbox: &SandboxRecord) -> DownwardFacts {
+        let host_ips = self.inner.host_ips.borrow().clone();
+        DownwardFacts {
+            uid: uid.to_owned(),
+            node_name: self.inner.options.node_name.clone(),
+            pod_ips: if sandbox.host_network { host_ips.clone() } else { sandbox.ips.clone() },
+            host_ips,
+            allocatable: self.inner.options.allocatable,
+        }
     }
 
     /// The cgroups.

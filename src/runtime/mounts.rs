@@ -43,9 +43,10 @@ impl MountInput {
     }
 
     fn source(&self, index: usize, mount: &VolumeMount) -> Result<VolumeMountSource, StartError> {
-        let volume = self.volumes.get(&mount.name).ok_or_else(|| {
-            StartError::config(format!("volumeMounts: no volume is named {}", mount.name))
-        })?;
+        let volume = self
+            .volumes
+            .get(&mount.name)
+            .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
         let image = self.images.contains(&mount.name);
         let read_only = mount.read_only == Some(true) || volume.read_only;
         let propagation = propagation(mount);
@@ -106,7 +107,8 @@ impl MountInput {
         propagation: Propagation,
         recursive: bool,
     ) -> Result<PathBuf, StartError> {
-        let target = volume::subpath_dir(&self.pod_dir, &mount.name, &self.container.name).join(index.to_string());
+        let target =
+            volume::subpath_dir(&self.pod_dir, &mount.name, &self.container.name).join(index.to_string());
         let sharing = match propagation {
             Propagation::Private => Sharing::Private,
             Propagation::HostToContainer => Sharing::Slave,

@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodSpec;
+use tokio::sync::watch;
 
 use super::containerd::{Containerd, probe};
+use super::downward::Allocatable;
 use super::spec::qos;
 use super::{Inner, Runtime, logs};
 use crate::manifest::PodKey;
 use crate::network::{Network, NetworkOptions};
+use crate::objects::Objects;
 use crate::settings::{Paths, Settings};
 use crate::system::cgroup::CgroupManager;
 use crate::system::files::{self, Durability};
@@ -41,6 +44,22 @@ pub struct RuntimeOptions {
     pub log_max_size: u64,
     /// Log files kept per container.
     pub log_max_files: u32,
+    /// The node's name.
+    pub node_name: String,
+    /// What pods may use of the node.
+    pub allocatable: Allocatable,
+}
+
+/// All of the machine: its processors, its memory, and the disk that podling's state is on.
+fn allocatable(state: &Path) -> Allocatable {
+    let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let features = node_features();
+    let disk = rustix::fs::statvfs(state).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
+    Allocatable {
+        milli_cpu: i64::from(features.cpus) * 1000,
+        memory: whole(features.memory_bytes),
+        ephemeral_storage: whole(disk),
+    }
 }
 
 impl From<&Settings> for RuntimeOptions {
@@ -52,6 +71,8 @@ impl From<&Settings> for RuntimeOptions {
             seccomp_default: s.seccomp_default,
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
+            node_name: s.node_name.clone(),
+            allocatable: allocatable(&s.paths.state()),
         }
     }
 }
@@ -77,7 +98,12 @@ pub enum NodeError {
 
 impl Runtime {
     /// Finds out what the node can do and puts the helpers in place.
-    pub async fn new(ctd: Containerd, settings: &Settings) -> Result<Self, NodeError> {
+    pub async fn new(
+        ctd: Containerd,
+        settings: &Settings,
+        objects: Objects,
+        host_ips: watch::Receiver<Vec<String>>,
+    ) -> Result<Self, NodeError> {
         let paths = settings.paths.clone();
         ctd.ensure_namespace().await?;
         ctd.end_stale_leases().await?;
@@ -104,6 +130,8 @@ impl Runtime {
             notes: super::shims::Notes::new(paths.run().join("shims")),
             discarding: Mutex::new(HashSet::new()),
             burstable_shares: AtomicU64::new(qos::burstable_shares([])),
+            objects,
+            host_ips,
             sandboxes: Mutex::new(HashMap::new()),
             ctd,
             paths,

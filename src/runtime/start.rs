@@ -1,23 +1,29 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::mounts::mount_sources;
+use super::extras;
+use super::mounts::MountInput;
 use super::sandbox::pod_spec;
-use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
+use super::spec::{self, Extras, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
 use super::{Kind, Labels, Runtime, logs, new_id};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume::{self, VolumeInput};
+use crate::volume::{self, PreparedVolume, VolumeInput};
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
+
+/// How long parts of volumes may take to be mounted.
+const MOUNTS_LIMIT: Duration = Duration::from_secs(30);
 
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +48,7 @@ impl StartError {
         Self::new("CreateContainerConfigError", message)
     }
 
-    fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
+    pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
         Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
     }
 }
@@ -95,14 +101,16 @@ impl Runtime {
         let container = container(order)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
+        let spec_of_pod = pod_spec(order.manifest)?;
+        self.mount_images(spec_of_pod, order.uid).await?;
         let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
-        let mounts = mount_sources(container, &volumes)?;
+        let extras = self.extras(order, container, &volumes)?;
+        let mounts = self.mount_sources(order, container, volumes).await?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
-        let spec_of_pod = pod_spec(order.manifest)?;
         let qos = qos::qos_class(spec_of_pod);
         let host_devices =
             if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
@@ -120,6 +128,7 @@ impl Runtime {
             cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
             oom_score_adj: qos::oom_score_adj(spec_of_pod, container, self.inner.features.memory_bytes),
             host_devices: &host_devices,
+            extras: &extras,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
             image_volumes: &image_volumes,
@@ -147,7 +156,54 @@ impl Runtime {
 
     /// What the pod's volumes are made from.
     fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
-        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
+        VolumeInput {
+            pod: manifest.pod.clone(),
+            uid: uid.to_owned(),
+            dir: self.inner.paths.pod(uid),
+            claims: self.inner.paths.claims(),
+        }
+    }
+
+    fn extras(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, PreparedVolume>,
+    ) -> Result<Extras, StartError> {
+        let machine = extras::Machine {
+            cap_sys_resource: self.inner.features.cap_sys_resource,
+            hugetlb: self.inner.cgroups.has("hugetlb"),
+        };
+        extras::of(&order.manifest.pod, container, volumes, &machine)
+    }
+
+    /// Where the container's mounts come from. A file system behind one that does not answer is given up in time.
+    async fn mount_sources(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: BTreeMap<String, PreparedVolume>,
+    ) -> Result<Vec<VolumeMountSource>, StartError> {
+        let env = spec::environment(container).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let input = MountInput {
+            container: container.clone(),
+            volumes,
+            images: MountInput::images(pod_spec(order.manifest)?),
+            pod_dir: self.inner.paths.pod(order.uid),
+            env,
+        };
+        let job = tokio::task::spawn_blocking(move || input.sources());
+        match tokio::time::timeout(MOUNTS_LIMIT, job).await {
+            Ok(Ok(sources)) => sources,
+            Ok(Err(e)) => Err(StartError::config(e.to_string())),
+            Err(_) => Err(StartError::new(
+                "FailedMount",
+                format!(
+                    "the mounts of container {} are not ready: a file system does not answer",
+                    container.name
+                ),
+            )),
+        }
     }
 
     /// Runs what was created.
@@ -247,7 +303,16 @@ impl Runtime {
     /// The image, present and unpacked, or why not; and whether it could be older than its name promises.
     async fn image(&self, container: &Container) -> Result<(Image, bool), StartError> {
         let name = container.image.as_deref().unwrap_or_default();
-        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
+        self.image_by(name, container.image_pull_policy.as_deref()).await
+    }
+
+    /// As [`Runtime::image`], by name and policy.
+    pub(super) async fn image_by(
+        &self,
+        name: &str,
+        policy: Option<&str>,
+    ) -> Result<(Image, bool), StartError> {
+        let policy = policy.and_then(PullPolicy::from_name);
         let ctd = &self.inner.ctd;
         let found = ctd.image_for(name, policy.unwrap_or(PullPolicy::IfNotPresent)).await;
         let (image, decision) = found.map_err(|e| image_error(&e))?;
@@ -260,6 +325,10 @@ impl Runtime {
         let spec = pod_spec(manifest)?;
         for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
             self.image(container).await?;
+        }
+        for source in spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()) {
+            let name = source.reference.as_deref().unwrap_or_default();
+            self.image_by(name, source.pull_policy.as_deref()).await?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ pub(super) const FIELDS: &[&str] = &[
     "kind",
     "staticPodPath",
     "manifestDirs",
+    "objectDirs",
     "containerd",
     "containerdNamespace",
     "nodeName",
@@ -47,6 +48,7 @@ pub(super) const BACKOFF_FIELDS: &[&str] =
 #[derive(Debug, Default)]
 pub(super) struct FileSettings {
     pub manifest_dirs: Option<Vec<PathBuf>>,
+    pub object_dirs: Option<Vec<PathBuf>>,
     pub containerd: Option<ContainerdChoice>,
     pub namespace: Option<String>,
     pub node_name: Option<String>,
@@ -136,6 +138,7 @@ impl Reader {
             "kind" => one_of(name, value, &["KubeletConfiguration", "PodlingConfiguration"])?,
             "staticPodPath" => out.manifest_dirs = Some(vec![path(name, value)?]),
             "manifestDirs" => out.manifest_dirs = Some(non_empty(name, paths(name, value)?)?),
+            "objectDirs" => out.object_dirs = Some(non_empty(name, paths(name, value)?)?),
             "containerd" => out.containerd = Some(checked(name, value, check::containerd)?),
             "containerdNamespace" => out.namespace = Some(checked(name, value, check::namespace)?),
             "nodeName" => out.node_name = Some(checked(name, value, check::node_name)?),

@@ -76,6 +76,9 @@ pub struct Settings {
     pub paths: Paths,
     /// Directories watched for manifests (`staticPodPath`, repeatable `--manifest-dir`).
     pub manifest_dirs: Vec<PathBuf>,
+    /// Directories watched for ConfigMaps and Secrets only (`objectDirs`); default none. The manifest
+    /// directories may hold them too.
+    pub object_dirs: Vec<PathBuf>,
     /// Which containerd.
     pub containerd: ContainerdChoice,
     /// containerd namespace; default `podling`.
@@ -130,6 +133,7 @@ impl Settings {
         let seconds = Duration::from_secs;
         Self {
             manifest_dirs: vec![paths.manifests()],
+            object_dirs: Vec::new(),
             containerd: ContainerdChoice::Auto,
             namespace: "podling".to_owned(),
             node_name: host_name(),
@@ -206,6 +210,7 @@ impl Settings {
             }
         }
         set(&mut self.manifest_dirs, file.manifest_dirs);
+        set(&mut self.object_dirs, file.object_dirs);
         set(&mut self.containerd, file.containerd);
         set(&mut self.namespace, file.namespace);
         set(&mut self.node_name, file.node_name);

@@ -95,6 +95,11 @@ impl Paths {
         self.run().join("sandboxes").join(id)
     }
 
+    /// `/run/podling/objects`: accepted ConfigMaps and Secrets, in memory.
+    pub fn kept_objects(&self) -> PathBuf {
+        self.run().join("objects")
+    }
+
     /// `/var/log/pods`.
     pub fn pod_logs(&self) -> PathBuf {
         self.join("var/log/pods")

@@ -1,52 +1,107 @@
-//! Who runs a pod that several documents define: the one that runs already, else the first by path.
+//! Who provides what several documents define: the one that is in force already, else the first by path.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::manifest::{PodKey, PodManifest};
+use crate::manifest::{DataObject, ObjectKey, Origin, PodKey, PodManifest};
 
 use super::SourceProblem;
 
-/// A document's claim to be the definition of a pod.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// The pod; `origin.file` is the claimant.
-    pub pod: Arc<PodManifest>,
+/// What a document can define.
+pub trait Claimed {
+    /// What tells one from another.
+    type Key: Ord + Clone + Display;
+    /// Its key.
+    fn key(&self) -> &Self::Key;
+    /// Where it stands.
+    fn origin(&self) -> &Origin;
+    /// Whether both say the same.
+    fn says_the_same(&self, other: &Self) -> bool;
+    /// What a message calls it.
+    fn called(&self) -> String;
+}
+
+impl Claimed for PodManifest {
+    type Key = PodKey;
+
+    fn key(&self) -> &PodKey {
+        &self.key
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.hashes == other.hashes
+    }
+
+    fn called(&self) -> String {
+        format!("pod {}", self.key)
+    }
+}
+
+impl Claimed for DataObject {
+    type Key = ObjectKey;
+
+    fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn says_the_same(&self, other: &Self) -> bool {
+        self.data == other.data
+    }
+
+    fn called(&self) -> String {
+        self.key.to_string()
+    }
+}
+
+/// A document's claim to be the definition of something.
+#[derive(Debug)]
+pub struct Claim<T> {
+    /// What it defines; its origin is the claimant.
+    pub of: Arc<T>,
     /// The file is no longer there, though maybe only for the blink in which an editor replaces it.
     pub vanished: bool,
 }
 
-/// Who holds which pod.
-#[derive(Debug, Default)]
-pub struct Claims {
-    holders: BTreeMap<PodKey, Arc<PodManifest>>,
+/// Who holds what.
+#[derive(Debug)]
+pub struct Claims<T: Claimed> {
+    holders: BTreeMap<T::Key, Arc<T>>,
 }
 
-impl Claims {
+impl<T: Claimed> Claims<T> {
     /// Starts with what was accepted before.
-    pub fn new(pods: &[Arc<PodManifest>]) -> Self {
+    pub fn new(accepted: &[Arc<T>]) -> Self {
         let mut holders = BTreeMap::new();
-        for pod in pods {
-            holders.entry(pod.key.clone()).or_insert_with(|| Arc::clone(pod));
+        for one in accepted {
+            holders.entry(one.key().clone()).or_insert_with(|| Arc::clone(one));
         }
         Self { holders }
     }
 
-    /// Decides between all claims, which must come in order of path and line. Returns the pods in
+    /// Decides between all claims, which must come in order of path and line. Returns what counts in
     /// order of key, and one finding for each claim that has to wait.
-    pub fn settle(&mut self, claims: &[Claim]) -> (Vec<Arc<PodManifest>>, Vec<SourceProblem>) {
-        let mut by_key: BTreeMap<&PodKey, Vec<&Claim>> = BTreeMap::new();
+    pub fn settle(&mut self, claims: &[Claim<T>]) -> (Vec<Arc<T>>, Vec<SourceProblem>) {
+        let mut by_key: BTreeMap<&T::Key, Vec<&Claim<T>>> = BTreeMap::new();
         for claim in claims {
-            by_key.entry(&claim.pod.key).or_default().push(claim);
+            by_key.entry(claim.of.key()).or_default().push(claim);
         }
         let mut problems = Vec::new();
         let mut holders = BTreeMap::new();
         for (key, rivals) in by_key {
             let Some(winner) = choose(&rivals, self.holders.get(key)) else { continue };
             for loser in &rivals {
-                if !Arc::ptr_eq(&loser.pod, winner) && !loser.vanished {
-                    problems.push(duplicate(&loser.pod, winner));
+                if !Arc::ptr_eq(&loser.of, winner) && !loser.vanished {
+                    problems.push(duplicate(&*loser.of, &**winner));
                 }
             }
             holders.insert(key.clone(), Arc::clone(winner));
@@ -56,11 +111,11 @@ impl Claims {
     }
 }
 
-fn choose<'a>(rivals: &[&'a Claim], holder: Option<&Arc<PodManifest>>) -> Option<&'a Arc<PodManifest>> {
+fn choose<'a, T: Claimed>(rivals: &[&'a Claim<T>], holder: Option<&Arc<T>>) -> Option<&'a Arc<T>> {
     // A file that moved away claims only until another one shows up: that may be its new name.
     let present = || rivals.iter().filter(|c| !c.vanished);
-    let of_holder = |c: &&&Claim| holder.is_some_and(|h| h.origin.file == c.pod.origin.file);
-    let same = |c: &&&Claim| holder.is_some_and(|h| h.hashes == c.pod.hashes);
+    let of_holder = |c: &&&'a Claim<T>| holder.is_some_and(|h| h.origin().file == c.of.origin().file);
+    let same = |c: &&&'a Claim<T>| holder.is_some_and(|h| h.says_the_same(&c.of));
     let winner = present()
         .filter(of_holder)
         .find(same)
@@ -68,21 +123,21 @@ fn choose<'a>(rivals: &[&'a Claim], holder: Option<&Arc<PodManifest>>) -> Option
         .or_else(|| present().next())
         .or_else(|| rivals.iter().find(of_holder))
         .or_else(|| rivals.first());
-    winner.map(|c| &c.pod)
+    winner.map(|c| &c.of)
 }
 
-fn duplicate(loser: &PodManifest, winner: &PodManifest) -> SourceProblem {
+fn duplicate<T: Claimed>(loser: &T, winner: &T) -> SourceProblem {
     let place = |file: &Path, line: u32| format!("{}:{line}", file.display());
-    let (file, line): (&PathBuf, u32) = (&loser.origin.file, loser.origin.line);
-    let winner_at = place(&winner.origin.file, winner.origin.line);
+    let (own, other) = (loser.origin(), winner.origin());
     SourceProblem {
-        path: file.clone(),
+        path: own.file.clone(),
         reason: "Duplicate",
         message: format!(
-            "{}: pod {} is already defined by {winner_at}, which has it; this one takes over when that one \
-             goes, so rename this pod or delete one of the two",
-            place(file, line),
-            loser.key,
+            "{}: {} is already defined by {}, which has it; this one takes over when that one goes, so rename \
+             this one or delete one of the two",
+            place(&own.file, own.line),
+            loser.called(),
+            place(&other.file, other.line),
         ),
         diagnostics: Vec::new(),
         keeps: Vec::new(),

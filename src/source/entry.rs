@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::manifest::PodManifest;
+use crate::manifest::{DataObject, PodManifest};
 
 use super::SourceProblem;
 use super::look::Stamp;
@@ -70,6 +70,8 @@ pub struct Entry {
     pub digest: Option<[u8; 32]>,
     /// The pods it stands for: last accepted from it.
     pub pods: Vec<Arc<PodManifest>>,
+    /// Its ConfigMaps and Secrets, likewise.
+    pub objects: Vec<Arc<DataObject>>,
     /// What is wrong with it.
     pub problems: Vec<SourceProblem>,
     /// A newer content.
@@ -84,6 +86,11 @@ impl Entry {
     /// A file known only by what was accepted from it before this start.
     pub fn seeded() -> Self {
         Self::default()
+    }
+
+    /// Whether anything was accepted from it.
+    pub fn stands_for_something(&self) -> bool {
+        !self.pods.is_empty() || !self.objects.is_empty()
     }
 
     /// Notes what was seen to happen to the file.

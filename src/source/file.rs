@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::manifest::{PodManifest, ReadOptions};
+use crate::manifest::{DataObject, PodManifest, ReadOptions};
 
 use super::interest::Kind;
 use super::look::DirIdentity;
-use super::scan::{Outcome, Scanner};
+use super::scan::{Outcome, Scanner, is_under, normal};
 use super::watch::{Notice, Watch};
 use super::{SourceProblem, SourceReport, SourceUpdate};
 
@@ -37,6 +37,8 @@ const BLIND: Duration = Duration::from_secs(2);
 pub struct FileSourceOptions {
     /// Manifest directories; a path may also name a single file.
     pub dirs: Vec<PathBuf>,
+    /// Directories, or single files, that hold ConfigMaps and Secrets only.
+    pub object_dirs: Vec<PathBuf>,
     /// How manifests are read.
     pub read: ReadOptions,
     /// Quiet time after the last write before a file is read, unless it was renamed in or closed.
@@ -47,11 +49,21 @@ pub struct FileSourceOptions {
     pub extensionless: bool,
 }
 
+impl FileSourceOptions {
+    /// Whether a file stands where only ConfigMaps and Secrets may be.
+    pub fn is_for_objects(&self, file: &Path) -> bool {
+        let under = |dirs: &[PathBuf]| dirs.iter().any(|dir| is_under(file, &normal(dir)));
+        under(&self.object_dirs) && !under(&self.dirs)
+    }
+}
+
 /// What was accepted before this start.
 #[derive(Clone, Debug, Default)]
 pub struct Seed {
     /// The pods; `origin.file` says from which file each came.
     pub pods: Vec<Arc<PodManifest>>,
+    /// The ConfigMaps and Secrets; `origin.file` says the same of them.
+    pub objects: Vec<Arc<DataObject>>,
     /// Which directory each manifest directory was.
     pub dirs: BTreeMap<PathBuf, DirIdentity>,
 }
@@ -113,7 +125,7 @@ struct Looker {
     /// Set all watches once more.
     renew: bool,
     overflows: u64,
-    sent: Option<(Vec<Arc<PodManifest>>, SourceReport)>,
+    sent: Option<SourceUpdate>,
 }
 
 impl Looker {
@@ -144,15 +156,17 @@ impl Looker {
 
     fn changed(&mut self, outcome: Outcome) -> Option<SourceUpdate> {
         let report = SourceReport { problems: outcome.problems, overflows: self.overflows };
-        if let Some((pods, before)) = &self.sent {
-            let same = pods.len() == outcome.pods.len()
-                && pods.iter().zip(&outcome.pods).all(|(a, b)| Arc::ptr_eq(a, b) || a == b);
-            if same && *before == report {
-                return None;
-            }
+        let update = SourceUpdate {
+            source: FILE_SOURCE,
+            pods: Some(outcome.pods),
+            objects: Some(outcome.objects),
+            report,
+        };
+        if self.sent.as_ref().is_some_and(|sent| same(sent, &update)) {
+            return None;
         }
-        self.sent = Some((outcome.pods.clone(), report.clone()));
-        Some(SourceUpdate { source: FILE_SOURCE, pods: Some(outcome.pods), report })
+        self.sent = Some(update.clone());
+        Some(update)
     }
 
     /// Takes note; true when a look is due.
@@ -189,6 +203,14 @@ impl Looker {
         self.renew = true;
         self.scanner.retry();
     }
+}
+
+fn same(a: &SourceUpdate, b: &SourceUpdate) -> bool {
+    fn equal<T: PartialEq>(a: &Option<Vec<Arc<T>>>, b: &Option<Vec<Arc<T>>>) -> bool {
+        let (a, b) = (a.as_deref().unwrap_or_default(), b.as_deref().unwrap_or_default());
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+    equal(&a.pods, &b.pods) && equal(&a.objects, &b.objects) && a.report == b.report
 }
 
 fn unwatched(why: &str) -> SourceProblem {

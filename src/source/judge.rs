@@ -1,20 +1,32 @@
-//! What becomes of a file: its documents, and the pods last accepted from it, in; pods and findings out.
+//! What becomes of a file: its documents, and what was last accepted from it, in; pods, objects and findings
+//! out.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::manifest::{Diagnostic, Document, PodKey, PodManifest, Severity};
+use crate::manifest::{Code, DataObject, Diagnostic, Document, ObjectKey, PodKey, PodManifest, Severity};
 
 use super::SourceProblem;
 
 /// Kinds that podling takes; any other is not a pod and never was meant for here.
 const OUR_KINDS: [&str; 5] = ["Pod", "ConfigMap", "Secret", "List", "PodList"];
 
+/// What was last accepted from a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accepted<'a> {
+    /// Its pods.
+    pub pods: &'a [Arc<PodManifest>],
+    /// Its ConfigMaps and Secrets.
+    pub objects: &'a [Arc<DataObject>],
+}
+
 /// The verdict on a file.
 #[derive(Debug, Default)]
 pub struct Judgement {
     /// What the file stands for at present: its accepted pods, and those it keeps.
     pub pods: Vec<Arc<PodManifest>>,
+    /// Its ConfigMaps and Secrets, likewise.
+    pub objects: Vec<Arc<DataObject>>,
     /// One finding for each refused document.
     pub problems: Vec<SourceProblem>,
     /// Something may be missing: a document was refused or a pod is no longer there. The file may be
@@ -22,39 +34,90 @@ pub struct Judgement {
     pub doubtful: bool,
 }
 
-/// Judges a file by its documents. `before` are the pods last accepted from it; the ones that no good
-/// document redefines are kept as long as any document is refused, since it may be theirs.
-pub fn judge(path: &Path, documents: Vec<Document>, before: &[Arc<PodManifest>]) -> Judgement {
+/// A document that is not taken.
+struct Refused {
+    document: Document,
+    /// Of a kind that podling never takes.
+    foreign: bool,
+}
+
+/// Judges a file by its documents. What was last accepted from it and no good document redefines is
+/// kept as long as any document is refused, since it may be that one's. In a directory for objects
+/// only, pods are refused.
+pub fn judge(path: &Path, documents: Vec<Document>, before: Accepted<'_>, objects_only: bool) -> Judgement {
     let mut judgement = Judgement::default();
-    let mut refused: Vec<(Document, bool)> = Vec::new();
-    let mut any_pod = false;
-    for document in documents {
-        any_pod |= document.kind == "Pod" || document.pod.is_some();
-        let mut document = document;
-        match document.pod.take() {
-            Some(pod) => judgement.pods.push(accept(path, *pod, before)),
-            None if document.diagnostics.is_empty() => {}
-            None => {
-                let foreign = !document.kind.is_empty() && !OUR_KINDS.contains(&document.kind.as_str());
-                let counts = document.diagnostics.iter().any(|d| d.severity == Severity::Error) || foreign;
-                if counts {
-                    refused.push((document, foreign));
-                }
+    let mut refused: Vec<Refused> = Vec::new();
+    let mut any_ours = false;
+    for mut document in documents {
+        let (mut pod, mut object) = (document.pod.take(), document.object.take());
+        if objects_only && pod.take().is_some() {
+            document.diagnostics.push(misplaced(&document));
+        }
+        if let Some(new) = &object
+            && let Some(old) = before.objects.iter().find(|old| old.key == new.key && breaks(old, new))
+        {
+            document.diagnostics.push(immutable(old, &document));
+            object = None;
+        }
+        any_ours |= pod.is_some() || object.is_some() || document.kind == "Pod";
+        if let Some(pod) = pod {
+            judgement.pods.push(accept(path, *pod, before.pods));
+        } else if let Some(object) = object {
+            judgement.objects.push(accept_object(path, *object, before.objects));
+        } else if !document.diagnostics.is_empty() {
+            let foreign = !document.kind.is_empty() && !OUR_KINDS.contains(&document.kind.as_str());
+            if document.diagnostics.iter().any(|d| d.severity == Severity::Error) || foreign {
+                refused.push(Refused { document, foreign });
             }
         }
     }
     let missing: Vec<&Arc<PodManifest>> =
-        before.iter().filter(|old| !judgement.pods.iter().any(|new| new.key == old.key)).collect();
+        before.pods.iter().filter(|old| !judgement.pods.iter().any(|new| new.key == old.key)).collect();
+    let absent: Vec<&Arc<DataObject>> =
+        before.objects.iter().filter(|old| !judgement.objects.iter().any(|new| new.key == old.key)).collect();
     // A Deployment beside the pods says nothing about them; one in their place does.
-    let keep = refused.iter().any(|(_, foreign)| !foreign || !any_pod);
-    let mut kept: Vec<Arc<PodManifest>> = Vec::new();
+    let keep = refused.iter().any(|r| !r.foreign || !any_ours);
+    let (mut kept, mut kept_objects) = (Vec::new(), Vec::new());
     if keep {
         kept.extend(missing.iter().map(|p| Arc::clone(p)));
+        kept_objects.extend(absent.iter().map(|o| Arc::clone(o)));
     }
-    judgement.doubtful = !missing.is_empty() || !refused.is_empty();
-    judgement.problems = report(path, refused, &kept, any_pod);
+    judgement.doubtful = !missing.is_empty() || !absent.is_empty() || !refused.is_empty();
+    judgement.problems = report(path, refused, &kept, &kept_objects, any_ours);
     judgement.pods.extend(kept);
+    judgement.objects.extend(kept_objects);
     judgement
+}
+
+/// Whether a new version of an object may not take the old one's place.
+fn breaks(old: &DataObject, new: &DataObject) -> bool {
+    old.immutable && (old.data != new.data || !new.immutable)
+}
+
+fn immutable(old: &DataObject, document: &Document) -> Diagnostic {
+    let what = old.key.kind.as_str();
+    refusal(
+        document,
+        Code::Invalid,
+        "immutable",
+        format!("this {what} is immutable and its data changed; remove the document, then add it again"),
+    )
+}
+
+fn misplaced(document: &Document) -> Diagnostic {
+    let text = "this directory is for ConfigMaps and Secrets only (objectDirs); move the pod to a manifest directory";
+    refusal(document, Code::Kind, "kind", text.to_owned())
+}
+
+fn refusal(document: &Document, code: Code, path: &str, text: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        code,
+        path: path.to_owned(),
+        line: document.line,
+        column: 0,
+        text,
+    }
 }
 
 /// The pod as it was known, when it is the same; else the new one.
@@ -66,31 +129,45 @@ fn accept(path: &Path, mut pod: PodManifest, before: &[Arc<PodManifest>]) -> Arc
     }
 }
 
+/// The same for a ConfigMap or Secret.
+fn accept_object(path: &Path, mut object: DataObject, before: &[Arc<DataObject>]) -> Arc<DataObject> {
+    object.origin.file = path.to_owned();
+    match before.iter().find(|old| ***old == object) {
+        Some(old) => Arc::clone(old),
+        None => Arc::new(object),
+    }
+}
+
 fn report(
     path: &Path,
-    refused: Vec<(Document, bool)>,
+    refused: Vec<Refused>,
     kept: &[Arc<PodManifest>],
-    any_pod: bool,
+    kept_objects: &[Arc<DataObject>],
+    any_ours: bool,
 ) -> Vec<SourceProblem> {
     let mut left: Vec<PodKey> = kept.iter().map(|p| p.key.clone()).collect();
-    let mut keeps: Vec<Vec<PodKey>> = Vec::new();
-    for (document, _) in &refused {
+    let mut left_objects: Vec<ObjectKey> = kept_objects.iter().map(|o| o.key.clone()).collect();
+    let mut keeps: Vec<(Vec<PodKey>, Vec<ObjectKey>)> = Vec::new();
+    for Refused { document, .. } in &refused {
         let (own, rest) = left.into_iter().partition(|key| is_about(document, key));
-        keeps.push(own);
-        left = rest;
+        let (own_objects, rest_objects) =
+            left_objects.into_iter().partition(|key| is_about_object(document, key));
+        keeps.push((own, own_objects));
+        (left, left_objects) = (rest, rest_objects);
     }
     // What no document names goes with the first that may have.
-    if let Some(at) = refused.iter().position(|(_, foreign)| !foreign || !any_pod) {
-        keeps[at].extend(left);
+    if let Some(at) = refused.iter().position(|r| !r.foreign || !any_ours) {
+        keeps[at].0.extend(left);
+        keeps[at].1.extend(left_objects);
     }
     let mut problems = Vec::new();
-    for ((document, foreign), keeps) in refused.into_iter().zip(keeps) {
+    for (Refused { document, foreign }, (keeps, objects)) in refused.into_iter().zip(keeps) {
         let reason = match () {
             () if foreign => "NotAPod",
             () if document.kind.is_empty() => "ParseError",
             () => "Invalid",
         };
-        let message = message(path, &document, &keeps);
+        let message = message(path, &document, &keeping(&keeps, &objects));
         problems.push(SourceProblem {
             path: path.to_owned(),
             reason,
@@ -102,6 +179,10 @@ fn report(
     problems
 }
 
+fn is_about_object(document: &Document, key: &ObjectKey) -> bool {
+    document.kind == key.kind.as_str() && document.name == key.name && document.namespace == key.namespace
+}
+
 fn is_about(document: &Document, key: &PodKey) -> bool {
     let name = key.name.strip_prefix(document.name.as_str());
     !document.name.is_empty()
@@ -109,7 +190,7 @@ fn is_about(document: &Document, key: &PodKey) -> bool {
         && name.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
 }
 
-fn message(path: &Path, document: &Document, keeps: &[PodKey]) -> String {
+fn message(path: &Path, document: &Document, keeping: &str) -> String {
     let worst = document.diagnostics.iter().max_by_key(|d| (d.severity, std::cmp::Reverse(d.line)));
     let mut text = match worst {
         Some(d) => format!("{}: {}", position(path, d, document.line), finding(d)),
@@ -120,7 +201,7 @@ fn message(path: &Path, document: &Document, keeps: &[PodKey]) -> String {
     if more > 0 {
         text.push_str(&format!(" (and {more} more)"));
     }
-    text.push_str(&keeping(keeps));
+    text.push_str(keeping);
     text
 }
 
@@ -138,12 +219,13 @@ fn finding(d: &Diagnostic) -> String {
     if d.path.is_empty() { text.to_owned() } else { format!("{}: {text}", d.path) }
 }
 
-/// The half sentence that says which pods run on in spite of a problem; empty when there are none.
-pub fn keeping(keeps: &[PodKey]) -> String {
-    let names = keeps.iter().map(PodKey::to_string).collect::<Vec<_>>().join(", ");
-    match keeps.len() {
+/// The half sentence that says what stays in spite of a problem; empty when there is nothing.
+pub fn keeping(pods: &[PodKey], objects: &[ObjectKey]) -> String {
+    let pods = pods.iter().map(PodKey::to_string);
+    let names: Vec<String> = pods.chain(objects.iter().map(ObjectKey::to_string)).collect();
+    match names.len() {
         0 => String::new(),
-        1 => format!("; {names} stays as last accepted"),
-        _ => format!("; {names} stay as last accepted"),
+        1 => format!("; {} stays as last accepted", names[0]),
+        _ => format!("; {} stay as last accepted", names.join(", ")),
     }
 }

@@ -47,6 +47,7 @@ pub struct Stamp {
     inode: u64,
     /// Bytes.
     pub size: u64,
+    mode: u32,
     modified: (i64, u64),
     changed: (i64, u64),
 }
@@ -59,9 +60,17 @@ impl Stamp {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
             size: stat.st_size.unsigned_abs(),
+            mode: stat.st_mode as u32,
             modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
             changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
         }
+    }
+}
+
+impl Stamp {
+    /// Whether everybody on the machine may read the file.
+    pub fn is_exposed(&self) -> bool {
+        Mode::from_raw_mode(self.mode as _).contains(Mode::ROTH)
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::manifest::PodKey;
+use crate::manifest::{ObjectKey, PodKey, ReadOptions};
 
 use super::entry::{Arrival, Entry, PATIENCE, Pending};
-use super::judge::{judge, keeping};
+use super::judge::{Accepted, judge, keeping};
 use super::look::{self, MAX_FILE, Node, ReadFailure, Seen, Stamp};
 use super::{FileSourceOptions, SourceProblem};
 
@@ -123,12 +123,18 @@ impl Reader<'_> {
         pending: &Pending,
     ) -> Option<Instant> {
         let settle = self.options.settle;
-        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        let exposed = stamp.is_exposed();
+        // Whether it is exposed decides about its Secrets as much as its content does.
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(bytes).chain_update([u8::from(exposed)]).finalize().into();
         if entry.digest != Some(digest) {
             if bytes.iter().all(|b| b.is_ascii_whitespace() || *b == 0) {
                 return self.empty(entry, file, pending);
             }
-            let judgement = judge(file, crate::manifest::read(bytes, &self.options.read), &entry.pods);
+            let documents =
+                crate::manifest::read(bytes, &ReadOptions { exposed, ..self.options.read.clone() });
+            let before = Accepted { pods: &entry.pods, objects: &entry.objects };
+            let judgement = judge(file, documents, before, self.options.is_for_objects(file));
             // Text that stops in the middle of a line is rarely whole; JSON that is cut does not parse.
             // At the start most such files just lack it, and a boot should not wait for each.
             let cut =
@@ -138,6 +144,7 @@ impl Reader<'_> {
                 return Some(pending.since + settle * PATIENCE);
             }
             entry.pods = judgement.pods;
+            entry.objects = judgement.objects;
             entry.problems = judgement.problems;
         }
         entry.stamp = Some(stamp);
@@ -161,15 +168,16 @@ impl Reader<'_> {
 }
 
 fn not_a_file(entry: &mut Entry, file: &Path, kind: &str) -> Option<Instant> {
-    let reason = if entry.pods.is_empty() { "Ignored" } else { "Unreadable" };
+    let reason = if entry.stands_for_something() { "Unreadable" } else { "Ignored" };
     set_aside(entry, file, reason, &format!("is a {kind}, not a file"), "put a regular file in its place");
     None
 }
 
-/// Keeps a file's pods as last accepted, and says why nothing new is taken from it.
+/// Keeps what a file stands for as last accepted, and says why nothing new is taken from it.
 fn set_aside(entry: &mut Entry, file: &Path, reason: &'static str, what: &str, remedy: &str) {
     let keeps: Vec<PodKey> = entry.pods.iter().map(|p| p.key.clone()).collect();
-    let message = format!("{}: {what}{}; {remedy}", file.display(), keeping(&keeps));
+    let objects: Vec<ObjectKey> = entry.objects.iter().map(|o| o.key.clone()).collect();
+    let message = format!("{}: {what}{}; {remedy}", file.display(), keeping(&keeps, &objects));
     entry.problems =
         vec![SourceProblem { path: file.into(), reason, message, diagnostics: Vec::new(), keeps }];
     entry.stamp = None;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::FileType;
 use tokio::time::Instant;
 
-use crate::manifest::{PodKey, PodManifest};
+use crate::manifest::{DataObject, ObjectKey, PodKey, PodManifest};
 
 use super::aside::Asides;
 use super::claims::{Claim, Claims};
@@ -30,6 +30,8 @@ use super::{FileSourceOptions, Seed, SourceProblem};
 pub struct Outcome {
     /// The complete set, in order of key.
     pub pods: Vec<Arc<PodManifest>>,
+    /// The complete set of ConfigMaps and Secrets, likewise.
+    pub objects: Vec<Arc<DataObject>>,
     /// All findings, in order of path.
     pub problems: Vec<SourceProblem>,
     /// When to look again though nothing is seen to happen.
@@ -51,7 +53,8 @@ pub struct Scanner {
     roots: BTreeMap<PathBuf, Root>,
     entries: BTreeMap<PathBuf, Entry>,
     asides: Asides,
-    claims: Claims,
+    claims: Claims<PodManifest>,
+    object_claims: Claims<DataObject>,
     interest: Interest,
     started: bool,
     next: Option<Instant>,
@@ -66,12 +69,21 @@ impl Scanner {
             entries: BTreeMap::new(),
             asides: Asides::default(),
             claims: Claims::new(&seed.pods),
+            object_claims: Claims::new(&seed.objects),
             interest: Interest::default(),
             started: false,
             next: None,
         };
         for pod in seed.pods {
             scanner.entries.entry(pod.origin.file.clone()).or_insert_with(Entry::seeded).pods.push(pod);
+        }
+        for object in seed.objects {
+            scanner
+                .entries
+                .entry(object.origin.file.clone())
+                .or_insert_with(Entry::seeded)
+                .objects
+                .push(object);
         }
         scanner.adopt_roots(&seed.dirs);
         scanner
@@ -81,7 +93,8 @@ impl Scanner {
     pub fn set_options(&mut self, options: FileSourceOptions, now: Instant) {
         let reread = options.read.strict != self.options.read.strict
             || options.read.name_suffix != self.options.read.name_suffix
-            || options.read.node_name != self.options.read.node_name;
+            || options.read.node_name != self.options.read.node_name
+            || options.object_dirs != self.options.object_dirs;
         self.options = options;
         if reread {
             self.entries.values_mut().for_each(|e| e.reread(now));
@@ -92,7 +105,7 @@ impl Scanner {
     /// Takes the settings' paths as roots, and forgets what lies under others.
     fn adopt_roots(&mut self, known: &BTreeMap<PathBuf, DirIdentity>) {
         let mut before = std::mem::take(&mut self.roots);
-        for path in &self.options.dirs {
+        for path in self.options.dirs.iter().chain(&self.options.object_dirs) {
             let path = normal(path);
             let mut root = before.remove(&path).unwrap_or_default();
             root.identity = root.identity.or(known.get(&path).copied());
@@ -149,15 +162,19 @@ impl Scanner {
     }
 
     fn outcome(&mut self, now: Instant) -> Outcome {
-        let mut claims = Vec::new();
+        let (mut claims, mut object_claims) = (Vec::new(), Vec::new());
         let mut problems: Vec<SourceProblem> =
             self.roots.values().filter_map(|r| r.problem.clone()).collect();
         for entry in self.entries.values() {
             let vanished = entry.gone_since.is_some();
-            claims.extend(entry.pods.iter().map(|pod| Claim { pod: Arc::clone(pod), vanished }));
+            claims.extend(entry.pods.iter().map(|pod| Claim { of: Arc::clone(pod), vanished }));
+            object_claims
+                .extend(entry.objects.iter().map(|object| Claim { of: Arc::clone(object), vanished }));
             problems.extend(entry.problems.iter().cloned());
         }
         let (pods, duplicates) = self.claims.settle(&claims);
+        problems.extend(duplicates);
+        let (objects, duplicates) = self.object_claims.settle(&object_claims);
         problems.extend(duplicates);
         let (asides, due) = self.asides.finish(now);
         problems.extend(asides);
@@ -165,7 +182,7 @@ impl Scanner {
             self.wake(due);
         }
         problems.sort_by(|a, b| a.path.cmp(&b.path));
-        Outcome { pods, problems, next: self.next }
+        Outcome { pods, objects, problems, next: self.next }
     }
 
     fn wake(&mut self, at: Instant) {
@@ -206,21 +223,23 @@ impl Scanner {
     /// Leaves everything under a root as it was last known, and says why.
     fn freeze(&mut self, path: &Path, refusal: Refusal) {
         let mut keeps: BTreeSet<PodKey> = BTreeSet::new();
+        let mut objects: Vec<ObjectKey> = Vec::new();
         for (_, entry) in self.entries.iter_mut().filter(|(file, _)| is_under(file, path)) {
             entry.gone_since = None;
             keeps.extend(entry.pods.iter().map(|p| p.key.clone()));
+            objects.extend(entry.objects.iter().map(|o| o.key.clone()));
         }
         let keeps: Vec<PodKey> = keeps.into_iter().collect();
         let reason = match refusal.reason {
             "WorldWritable" => "WorldWritable",
-            _ if !keeps.is_empty() => "Frozen",
+            _ if !keeps.is_empty() || !objects.is_empty() => "Frozen",
             reason => reason,
         };
         let message = format!(
             "{}: {}; nothing is read from it{}; to go on, {}",
             path.display(),
             refusal.what,
-            keeping(&keeps),
+            keeping(&keeps, &objects),
             refusal.remedy
         );
         let problem = SourceProblem { path: path.into(), reason, message, diagnostics: Vec::new(), keeps };
@@ -246,7 +265,7 @@ impl Scanner {
         // A file that the settings name as well is looked at on its own account.
         let own = |file: &&PathBuf| file.parent() == Some(path) && !self.roots.contains_key(*file);
         let known: Vec<PathBuf> = self.entries.keys().filter(own).cloned().collect();
-        let had_pods = known.iter().any(|f| self.entries.get(f).is_some_and(|e| !e.pods.is_empty()));
+        let had_pods = known.iter().any(|f| self.entries.get(f).is_some_and(Entry::stands_for_something));
         let root = self.roots.entry(path.to_owned()).or_default();
         let same = root.identity.is_some_and(|identity| identity.is_same(&listing.identity));
         if manifests.is_empty() && had_pods && !same {
@@ -330,16 +349,17 @@ impl Scanner {
         entry.pending = None;
         entry.stamp = None;
         entry.digest = None;
-        (self.started && !entry.pods.is_empty() && now < due).then_some(due)
+        (self.started && entry.stands_for_something() && now < due).then_some(due)
     }
 }
 
-fn is_under(file: &Path, root: &Path) -> bool {
+/// Whether a file is what a path of the settings names, or stands in the directory that it names.
+pub fn is_under(file: &Path, root: &Path) -> bool {
     file == root || file.parent() == Some(root)
 }
 
 /// Absolute and without a trailing slash, so that one directory has one name.
-fn normal(path: &Path) -> PathBuf {
+pub fn normal(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components().collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::manifest::{Diagnostic, PodKey, PodManifest};
+use crate::manifest::{DataObject, Diagnostic, PodKey, PodManifest};
 
 /// Kinds of change, with the kubelet's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -43,6 +43,8 @@ pub struct SourceUpdate {
     pub source: &'static str,
     /// The complete set of pods it wants, or `None` while it is frozen.
     pub pods: Option<Vec<Arc<PodManifest>>>,
+    /// The complete set of its ConfigMaps and Secrets, or `None` while it is frozen.
+    pub objects: Option<Vec<Arc<DataObject>>>,
     /// What a person should know about the files and directories behind it.
     pub report: SourceReport,
 }

@@ -14,7 +14,7 @@ use super::SystemError;
 
 mod rootfs;
 
-pub use rootfs::{RootfsMount, with_rootfs};
+pub use rootfs::{RootfsMount, mount_rootfs, with_rootfs};
 
 /// How a tmpfs is made. It always is nosuid and nodev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,9 @@ fn passing_in(table: &[u8], real: &Path) -> Passing {
     let mut best = Passing { point: "/".into(), shared: false, slave: false };
     for line in table.split(|b| *b == b'\n') {
         let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
-        let Some(point) = fields.get(4).map(|f| PathBuf::from(OsString::from_vec(unescape(f)))) else { continue };
+        let Some(point) = fields.get(4).map(|f| PathBuf::from(OsString::from_vec(unescape(f)))) else {
+            continue;
+        };
         // A later line of the same place lies on top.
         if real.starts_with(&point) && point.as_os_str().len() >= best.point.as_os_str().len() {
             let optional: Vec<_> = fields[6.min(fields.len())..].iter().take_while(|f| **f != b"-").collect();
@@ -199,6 +201,19 @@ pub fn is_mountpoint(path: &Path) -> Result<bool, SystemError> {
     // Kernels before 5.8 do not tell.
     let full = fs::canonicalize(path).map_err(|e| SystemError::path("resolve", path, e))?;
     Ok(mounts_under(&full)?.contains(&full))
+}
+
+/// Whether what is written below `path` stays in memory: a tmpfs or a ramfs.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn is_in_memory(path: &Path) -> Result<bool, SystemError> {
+    // TMPFS_MAGIC and RAMFS_MAGIC, from `linux/magic.h`.
+    const MAGIC: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    let stat = rustix::fs::statfs(path).map_err(|e| SystemError::path("look at", path, e))?;
+    // Its type differs between architectures; the magic numbers have 32 bits.
+    #[allow(clippy::unnecessary_cast)]
+    Ok(MAGIC.contains(&(stat.f_type as u64 & 0xffff_ffff)))
 }
 
 /// Mount points on and below `dir` (an absolute path without symbolic links), in mount order: outer ones

@@ -30,14 +30,16 @@ pub fn open_in_root(root: &Path, sub: &Path) -> Result<OwnedFd, SystemError> {
     match resolve(&top, sub, OFlags::PATH) {
         Ok(found) => return Ok(found),
         Err(Errno::NOENT) => {}
-        Err(Errno::NOSYS) => return Err(failed("resolve (subPath needs openat2 of Linux 5.6)", Errno::NOSYS)),
+        Err(Errno::NOSYS) => {
+            return Err(failed("resolve (subPath needs openat2 of Linux 5.6)", Errno::NOSYS));
+        }
         Err(e) => return Err(failed("open", e)),
     }
     let mode = fstat(&top).map_err(|e| failed("look at", e))?.st_mode;
     // The group that a set-group-ID directory hands on is what fsGroup relies on.
     let mode = Mode::from_raw_mode(mode & 0o2777);
-    let mut at = resolve(&top, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)
-        .map_err(|e| failed("open", e))?;
+    let mut at =
+        resolve(&top, Path::new("."), OFlags::PATH | OFlags::DIRECTORY).map_err(|e| failed("open", e))?;
     let mut done = PathBuf::new();
     for component in sub.components() {
         let Component::Normal(name) = component else { continue };

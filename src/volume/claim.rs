@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_claim_is_a_directory_that_is_made_once_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let input = input(dir.path());
+        let input = VolumeInput { claims: dir.path().join("claims"), ..input(&dir.path().join("pod")) };
         let made = prepare(&claim(false), &input).unwrap();
         assert_eq!(made.host_path, input.claims.join("default/data"));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_an_operator_put_there_is_used_and_a_link_into_nowhere_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let input = input(dir.path());
+        let input = VolumeInput { claims: dir.path().join("claims"), ..input(&dir.path().join("pod")) };
         fs::create_dir_all(input.claims.join("default")).unwrap();
         let path = input.claims.join("default/data");
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).unwrap();
@@ -80,6 +80,9 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
         let said = prepare(&claim(false), &input).unwrap_err().to_string();
-        assert!(said.ends_with("is neither a directory nor a block device, so no claim can be mapped to it"), "{said}");
+        assert!(
+            said.ends_with("is neither a directory nor a block device, so no claim can be mapped to it"),
+            "{said}"
+        );
     }
 }

@@ -17,7 +17,8 @@ use super::{PreparedVolume, VolumeError, make_dir, volume_dir};
 /// Directory of all of a pod's.
 pub(super) const PLUGIN: &str = "kubernetes.io~nfs";
 /// Where the helper is.
-const HELPERS: [&str; 4] = ["/sbin/mount.nfs", "/usr/sbin/mount.nfs", "/usr/bin/mount.nfs", "/usr/local/sbin/mount.nfs"];
+const HELPERS: [&str; 4] =
+    ["/sbin/mount.nfs", "/usr/sbin/mount.nfs", "/usr/bin/mount.nfs", "/usr/local/sbin/mount.nfs"];
 /// How long a mount may take. Below the limit for all volumes of a pod, so that its own words are heard.
 const LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
@@ -34,7 +35,8 @@ pub(super) fn prepare(
     if !mounts.has(&directory) {
         let helper = HELPERS.iter().map(PathBuf::from).find(|path| path.exists());
         let export = format!("{}:{}", bracketed(&source.server), source.path);
-        let failed = |reason: String| VolumeError::Nfs { volume: volume.name.clone(), export: export.clone(), reason };
+        let failed =
+            |reason: String| VolumeError::Nfs { volume: volume.name.clone(), export: export.clone(), reason };
         let helper = helper.ok_or_else(|| {
             failed("this host has no NFS client: install nfs-common (Debian) or nfs-utils".to_owned())
         })?;
@@ -49,7 +51,13 @@ fn bracketed(server: &str) -> String {
     if server.contains(':') && !server.starts_with('[') { format!("[{server}]") } else { server.to_owned() }
 }
 
-fn mount(helper: &Path, export: &str, directory: &Path, read_only: bool, limit: Duration) -> Result<(), String> {
+fn mount(
+    helper: &Path,
+    export: &str,
+    directory: &Path,
+    read_only: bool,
+    limit: Duration,
+) -> Result<(), String> {
     let mut command = Command::new(helper);
     command.arg(export).arg(directory).args(["-o", if read_only { "ro" } else { "rw" }]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -109,11 +117,13 @@ mod tests {
     #[test]
     fn what_the_helper_says_is_handed_on_and_one_that_hangs_is_given_up() {
         let dir = tempfile::tempdir().unwrap();
-        let refusing = helper(dir.path(), "echo first >&2; echo 'mount.nfs: access denied by server' >&2; exit 32");
+        let refusing =
+            helper(dir.path(), "echo first >&2; echo 'mount.nfs: access denied by server' >&2; exit 32");
         let said = mount(&refusing, "nas:/srv", Path::new("/t"), false, LIMIT).unwrap_err();
         assert_eq!(said, "mount.nfs: access denied by server");
         let hanging = helper(dir.path(), "exec sleep 60");
-        let said = mount(&hanging, "nas:/srv", Path::new("/t"), false, Duration::from_millis(200)).unwrap_err();
+        let said =
+            mount(&hanging, "nas:/srv", Path::new("/t"), false, Duration::from_millis(200)).unwrap_err();
         assert_eq!(said, "the server did not answer within 0 s");
     }
 }

@@ -13,6 +13,7 @@ mod faults;
 mod harness;
 mod isolation;
 mod logs;
+mod mounts;
 mod network;
 mod pods;
 mod restarts;

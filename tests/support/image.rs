@@ -1,5 +1,6 @@
 //! Images for the tests: OCI archives made from the machine's static busybox.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -12,19 +13,26 @@ use sha2::{Digest, Sha256};
 pub struct Image {
     reference: String,
     config: Value,
-    files: Vec<(String, String)>,
+    files: Vec<(String, String, u32)>,
 }
 
 impl Image {
     /// Busybox under a name such as `test/shell:1`; `/etc/image` holds the name.
     pub fn shell(reference: &str) -> Self {
-        let files = vec![("etc/image".to_owned(), format!("{reference}\n"))];
+        let files = vec![("etc/image".to_owned(), format!("{reference}\n"), 0o644)];
         Self { reference: reference.to_owned(), config: json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]}), files }
     }
 
     /// Sets a field of the image's config, such as `Entrypoint`, `User` or `Volumes`.
     pub fn with(mut self, field: &str, value: Value) -> Self {
         self.config[field] = value;
+        self
+    }
+
+    /// Adds an executable file; `path` without a leading slash. (Not every test binary needs it.)
+    #[allow(dead_code)]
+    pub fn program(mut self, path: &str, script: &str) -> Self {
+        self.files.push((path.to_owned(), script.to_owned(), 0o755));
         self
     }
 
@@ -35,13 +43,31 @@ impl Image {
 
     /// The whole archive.
     pub fn archive(&self) -> Vec<u8> {
+        Self::archive_of(std::slice::from_ref(self))
+    }
+
+    /// One archive with several images, which share their first layer.
+    pub fn archive_of(images: &[Self]) -> Vec<u8> {
+        let mut blobs = BTreeMap::new();
+        let manifests: Vec<Value> = images.iter().map(|image| image.add_to(&mut blobs)).collect();
+        let index = json!({"schemaVersion": 2, "manifests": manifests});
+        let mut tar = tar::Builder::new(Vec::new());
+        put(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644);
+        put(&mut tar, "index.json", index.to_string().as_bytes(), 0o644);
+        for (digest, bytes) in &blobs {
+            put(&mut tar, &format!("blobs/sha256/{digest}"), bytes, 0o644);
+        }
+        tar.into_inner().expect("writing to memory cannot fail")
+    }
+
+    /// Adds the image's blobs; what is left is its entry of the index.
+    fn add_to(&self, blobs: &mut BTreeMap<String, Vec<u8>>) -> Value {
         let layers = [base_layer().to_vec(), layer_of(&self.files)];
-        let mut blobs: Vec<(String, Vec<u8>)> = Vec::new();
         let mut add = |media: &str, bytes: Vec<u8>| {
             let digest = hex::encode(Sha256::digest(&bytes));
             let descriptor =
                 json!({"mediaType": media, "digest": format!("sha256:{digest}"), "size": bytes.len()});
-            blobs.push((digest, bytes));
+            blobs.insert(digest, bytes);
             descriptor
         };
         let layers = layers.map(|l| add("application/vnd.oci.image.layer.v1.tar", l));
@@ -58,21 +84,13 @@ impl Image {
         manifest["annotations"] = json!({
             "io.containerd.image.name": self.full_name(), "org.opencontainers.image.ref.name": tag,
         });
-        let index = json!({"schemaVersion": 2, "manifests": [manifest]});
-
-        let mut tar = tar::Builder::new(Vec::new());
-        put(&mut tar, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644);
-        put(&mut tar, "index.json", index.to_string().as_bytes(), 0o644);
-        for (digest, bytes) in &blobs {
-            put(&mut tar, &format!("blobs/sha256/{digest}"), bytes, 0o644);
-        }
-        tar.into_inner().expect("writing to memory cannot fail")
+        manifest
     }
 
     /// The name as containerd stores it.
     pub fn full_name(&self) -> String {
-        match self.reference.split('/').next() {
-            Some(host) if host.contains('.') || host == "localhost" => self.reference.clone(),
+        match self.reference.split_once('/').map(|(host, _)| host) {
+            Some(host) if host.contains(['.', ':']) || host == "localhost" => self.reference.clone(),
             _ => format!("docker.io/{}", self.reference),
         }
     }
@@ -123,10 +141,10 @@ fn base_layer() -> &'static [u8] {
     })
 }
 
-fn layer_of(files: &[(String, String)]) -> Vec<u8> {
+fn layer_of(files: &[(String, String, u32)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
-    for (path, content) in files {
-        put(&mut tar, path, content.as_bytes(), 0o644);
+    for (path, content, mode) in files {
+        put(&mut tar, path, content.as_bytes(), *mode);
     }
     tar.into_inner().expect("writing to memory cannot fail")
 }

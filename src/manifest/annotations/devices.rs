@@ -31,7 +31,8 @@ fn one(part: &str) -> Result<DeviceWish, String> {
         2.. if fields.last().is_some_and(|last| is_access(last)) => fields.pop().unwrap_or_default(),
         _ => "rw",
     };
-    let bad = || format!("{part:?} is no device: write HOST, HOST:rw, or HOST:CONTAINER:rw with absolute paths");
+    let bad =
+        || format!("{part:?} is no device: write HOST, HOST:rw, or HOST:CONTAINER:rw with absolute paths");
     let (host, container) = match fields[..] {
         [host] => (host, host),
         [host, container] => (host, container),

@@ -17,11 +17,17 @@ fn paths(text: &str, pod: &Pod) -> Result<Vec<PathBuf>, String> {
             continue;
         }
         let Some(volume) = volumes.iter().find(|v| v.name == part) else {
-            return Err(format!("the pod has no volume {part:?}; write names of hostPath volumes, or absolute paths"));
+            return Err(format!(
+                "the pod has no volume {part:?}; write names of hostPath volumes, or absolute paths"
+            ));
         };
         match &volume.host_path {
             Some(host) => all.push(PathBuf::from(&host.path)),
-            None => return Err(format!("volume {part:?} is no hostPath, so it cannot wait for a mount of the host")),
+            None => {
+                return Err(format!(
+                    "volume {part:?} is no hostPath, so it cannot wait for a mount of the host"
+                ));
+            }
         }
     }
     if all.is_empty() {

@@ -26,7 +26,8 @@ fn parse(text: &str) -> Result<TimeZone, String> {
     if text.len() <= 64 && text.split('/').all(part) {
         Ok(TimeZone::Named(text.to_owned()))
     } else {
-        Err("must be a name of the tz database such as Europe/Berlin, UTC, or local for the host's".to_owned())
+        Err("must be a name of the tz database such as Europe/Berlin, UTC, or local for the host's"
+            .to_owned())
     }
 }
 

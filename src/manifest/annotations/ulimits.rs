@@ -15,8 +15,21 @@ pub struct Ulimit {
 
 /// Names as `ulimit` programs and other runners of containers write them, those of `getrlimit(2)` in lower case.
 pub const NAMES: [&str; 15] = [
-    "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
-    "rtprio", "sigpending", "stack",
+    "as",
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "sigpending",
+    "stack",
 ];
 
 pub(super) fn check(text: &str, _: &Pod) -> Result<(), String> {
@@ -32,7 +45,11 @@ fn parse(text: &str) -> Result<Vec<Ulimit>, String> {
         }
         all.push(limit);
     }
-    if all.is_empty() { Err("must be limits such as nofile=65536:65536,memlock=unlimited".to_owned()) } else { Ok(all) }
+    if all.is_empty() {
+        Err("must be limits such as nofile=65536:65536,memlock=unlimited".to_owned())
+    } else {
+        Ok(all)
+    }
 }
 
 fn one(part: &str) -> Result<Ulimit, String> {

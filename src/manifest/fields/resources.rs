@@ -27,7 +27,7 @@ pub const RESOURCE_NAMES: &[(&str, Support)] = &[
     ("cpu", HONOURED),
     ("memory", HONOURED),
     ("ephemeral-storage", warned("disk use is not limited: nothing evicts pods here")),
-    ("hugepages-*", refused("huge pages are not handed out; the container would not get any")),
+    ("hugepages-*", HONOURED),
     ("*/*", warned("device plugins need a kubelet; the container starts without this resource")),
 ];
 

@@ -152,7 +152,7 @@ fn reasons_read_as_part_of_a_sentence() {
 #[test]
 fn resources_are_known_by_name() {
     assert_eq!(resource_support("cpu"), HONOURED);
-    assert!(matches!(resource_support("hugepages-2Mi"), Refused(_)));
+    assert_eq!(resource_support("hugepages-2Mi"), HONOURED);
     assert!(matches!(resource_support("nvidia.com/gpu"), Warned(_)));
     assert!(matches!(resource_support("ephemeral-storage"), Warned(_)));
 }

@@ -5,6 +5,7 @@
 //! better named than the lack of support.
 
 mod container;
+mod data;
 mod image;
 mod mounts;
 mod ports;
@@ -20,9 +21,9 @@ mod words;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::annotations;
-use super::node::{Kind, quote};
 use super::objects::Code;
 use super::positions::{Findings, Path};
+pub use data::{data_key, data_object, secret_data};
 use words::{Refuse, SUBDOMAIN, is_subdomain, label, labels, qualified};
 
 /// Most bytes that all annotations may have together.
@@ -86,55 +87,4 @@ fn metadata(pod: &Pod, findings: &mut Findings<'_>) {
         }
     }
     annotations::check(pod, findings);
-}
-
-/// Checks a ConfigMap or Secret: their name and that their values have the right type.
-pub fn data_object(findings: &mut Findings<'_>) {
-    let root = findings.root();
-    let metadata = Path::root().field("metadata").field("name");
-    match root.get("metadata").and_then(|m| m.get("name")).map(|name| (name.text(), name)) {
-        None => findings.required(&metadata, "name is needed"),
-        Some((Some(name), _)) if is_subdomain(name) => {}
-        Some((Some(name), _)) => findings.invalid(&metadata, name, SUBDOMAIN),
-        Some((None, node)) => findings
-            .broken(&metadata, format!("expected a string, got {}; put it in quotes", node.describe())),
-    }
-    let secret = root.get("kind").and_then(|k| k.text()) == Some("Secret");
-    for (field, base64) in [("data", secret), ("stringData", false), ("binaryData", true)] {
-        if let Some(map) = root.get(field) {
-            data_values(findings, map, &Path::root().field(field), base64);
-        }
-    }
-}
-
-fn data_values(findings: &mut Findings<'_>, map: &super::node::Node, path: &Path, base64: bool) {
-    let Kind::Map(entries) = &map.kind else {
-        findings.broken(path, format!("expected a mapping of names to strings, got {}", map.describe()));
-        return;
-    };
-    for entry in entries {
-        let path = path.key(&entry.key);
-        match &entry.value.kind {
-            Kind::Null => {}
-            Kind::Text(text) if base64 && !is_base64(text) => {
-                findings.error(
-                    Code::Type,
-                    &path,
-                    format!("expected base64, got {}; stringData of a Secret takes plain text", quote(text)),
-                );
-            }
-            Kind::Text(_) => {}
-            _ => findings.broken(
-                &path,
-                format!("expected a string, got {}; put it in quotes", entry.value.describe()),
-            ),
-        }
-    }
-}
-
-/// Base64 as Go's decoder takes it: line breaks anywhere, padding at the end.
-fn is_base64(text: &str) -> bool {
-    let clean: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
-    let body = clean.strip_suffix(b"==").or_else(|| clean.strip_suffix(b"=")).unwrap_or(&clean);
-    clean.len().is_multiple_of(4) && body.iter().all(|b| b.is_ascii_alphanumeric() || b"+/".contains(b))
 }

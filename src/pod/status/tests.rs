@@ -101,7 +101,7 @@ impl Case {
             stopped: self.stopped,
             terminating: self.ending.is_some(),
             ending: self.ending,
-            host_ip: Some("192.0.2.7"),
+            host_ips: &["192.0.2.7".to_owned()],
             qos_class: "BestEffort",
             now: self.now,
         };

@@ -84,7 +84,11 @@ fn a_mount_that_is_read_only_with_all_below_it_is_so() {
     let mount = json!({"readOnly": true, "recursiveReadOnly": "Enabled"});
     let staged = place.sources(mount).unwrap()[0].host_path.clone();
     for path in [staged.join("f"), staged.join("inner/f")] {
-        assert_eq!(fs::write(&path, "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{path:?}");
+        assert_eq!(
+            fs::write(&path, "").unwrap_err().kind(),
+            std::io::ErrorKind::ReadOnlyFilesystem,
+            "{path:?}"
+        );
     }
     fs::write(inner.join("f"), "").unwrap();
     subpath::unstage_under(&place.dir.path().join("pod")).unwrap();

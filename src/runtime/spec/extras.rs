@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{
-    LinuxDeviceCgroup, LinuxDeviceType, LinuxHugepageLimit, PosixRlimit, PosixRlimitType,
+    LinuxDeviceCgroup, LinuxDeviceType, LinuxHugepageLimit, PosixRlimit, PosixRlimitBuilder, PosixRlimitType,
 };
 
 use crate::manifest::annotations::Ulimit;
@@ -70,11 +70,11 @@ pub(super) fn nodes<'a>(host: &'a [HostDevice], grants: &'a [DeviceGrant]) -> Ve
 /// `process.rlimits`; none where nothing is asked for, so that those of the shim hold.
 pub(super) fn rlimits(ulimits: &[Ulimit]) -> Option<Vec<PosixRlimit>> {
     let limit = |ulimit: &Ulimit| {
-        let mut limit = PosixRlimit::default();
-        limit.set_typ(kind(ulimit.name)).set_soft(ulimit.soft).set_hard(ulimit.hard);
-        limit
+        let builder = PosixRlimitBuilder::default().typ(kind(ulimit.name));
+        // All fields have defaults, so building cannot fail.
+        builder.soft(ulimit.soft).hard(ulimit.hard).build().ok()
     };
-    (!ulimits.is_empty()).then(|| ulimits.iter().map(limit).collect())
+    (!ulimits.is_empty()).then(|| ulimits.iter().filter_map(limit).collect())
 }
 
 fn kind(name: &str) -> PosixRlimitType {

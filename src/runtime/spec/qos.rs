@@ -145,13 +145,14 @@ fn amount(amounts: Option<&Amounts>, name: &str) -> Option<Quantity> {
 }
 
 /// What a container requests, which is its limit where it says nothing.
-pub(super) fn request(container: &Container, name: &str) -> Option<Quantity> {
+pub fn request(container: &Container, name: &str) -> Option<Quantity> {
     let resources = container.resources.as_ref()?;
     let given = resources.requests.as_ref().is_some_and(|r| r.contains_key(name));
     if given { amount(resources.requests.as_ref(), name) } else { limit(container, name) }
 }
 
-pub(super) fn limit(container: &Container, name: &str) -> Option<Quantity> {
+/// What a container is limited to.
+pub fn limit(container: &Container, name: &str) -> Option<Quantity> {
     amount(container.resources.as_ref()?.limits.as_ref(), name)
 }
 

@@ -29,6 +29,7 @@ struct Bench {
 
 fn options(dir: &Path) -> FileSourceOptions {
     FileSourceOptions {
+        object_dirs: Vec::new(),
         dirs: vec![dir.to_owned()],
         read: ReadOptions::default(),
         settle: Duration::from_millis(200),
@@ -380,7 +381,11 @@ async fn a_request_to_look_again_and_new_settings_take_effect() {
 #[tokio::test]
 async fn what_was_known_before_comes_with_the_first_set_when_the_directory_is_gone() {
     let b = Bench::start(|dir| fs::write(dir.join("web.yaml"), yaml("web", "i:1")).expect("write")).await;
-    let seed = Seed { pods: b.update().pods.clone().expect("pods"), dirs: b.source.dir_identities() };
+    let seed = Seed {
+        pods: b.update().pods.clone().expect("pods"),
+        dirs: b.source.dir_identities(),
+        ..Seed::default()
+    };
     fs::rename(b.home.path().join("pods"), b.home.path().join("away")).expect("mv");
     let (sender, mut updates) = mpsc::channel(16);
     let _source = FileSource::spawn(options(&b.home.path().join("pods")), seed, sender);

@@ -42,7 +42,7 @@ impl Bench {
     fn restarted(mut self) -> Self {
         let pods = self.scan().pods;
         let dirs = self.scanner.identities();
-        Self::at(self.home, Seed { pods, dirs })
+        Self::at(self.home, Seed { pods, dirs, ..Seed::default() })
     }
 
     fn dir(&self) -> PathBuf {
@@ -80,6 +80,7 @@ impl Bench {
 
 fn options(dir: &Path) -> FileSourceOptions {
     FileSourceOptions {
+        object_dirs: Vec::new(),
         dirs: vec![dir.to_owned()],
         read: ReadOptions::default(),
         settle: SETTLE,

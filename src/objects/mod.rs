@@ -1,0 +1,108 @@
+//! ConfigMaps and Secrets that are in force: what pods may take values from.
+//!
+//! The file source says which there are; the sync loop puts them in force here; container starts and
+//! volumes read them. This folder knows no pod. Secrets never reach a disk: what a restart of podling
+//! must not lose is kept in memory, by [`keep`].
+
+pub mod keep;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+pub use crate::manifest::{DataObject, ObjectKey, ObjectKind};
+
+/// Handle on the ConfigMaps and Secrets of this node; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    held: Mutex<BTreeMap<ObjectKey, Arc<DataObject>>>,
+    generation: watch::Sender<u64>,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        let inner = Inner { held: Mutex::default(), generation: watch::channel(0).0 };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+impl Objects {
+    /// The object of this kind, namespace and name.
+    pub fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<DataObject>> {
+        self.held().get(&ObjectKey::new(kind, namespace, name)).cloned()
+    }
+
+    /// All of them, in order of key.
+    pub fn list(&self) -> Vec<Arc<DataObject>> {
+        self.held().values().cloned().collect()
+    }
+
+    /// Rises whenever data changes, comes or goes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.generation.subscribe()
+    }
+
+    /// Puts a complete set in force; answers whose data changed, came or went. Of two with one key, the
+    /// first counts.
+    pub fn replace(&self, set: Vec<Arc<DataObject>>) -> BTreeSet<ObjectKey> {
+        let mut new: BTreeMap<ObjectKey, Arc<DataObject>> = BTreeMap::new();
+        for object in set {
+            new.entry(object.key.clone()).or_insert(object);
+        }
+        let changed = {
+            let mut held = self.held();
+            let differs = |key: &&ObjectKey| match (held.get(*key), new.get(*key)) {
+                (Some(old), Some(new)) => !Arc::ptr_eq(old, new) && old.data != new.data,
+                _ => true,
+            };
+            let changed: BTreeSet<ObjectKey> =
+                held.keys().chain(new.keys()).filter(differs).cloned().collect();
+            *held = new;
+            changed
+        };
+        if !changed.is_empty() {
+            self.inner.generation.send_modify(|n| *n += 1);
+        }
+        changed
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Arc<DataObject>>> {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, value: &str) -> Arc<DataObject> {
+        Arc::new(DataObject {
+            key: ObjectKey::new(ObjectKind::ConfigMap, "default", name),
+            data: BTreeMap::from([("k".to_owned(), value.as_bytes().to_vec())]),
+            secret_type: None,
+            immutable: false,
+            origin: Default::default(),
+        })
+    }
+
+    #[test]
+    fn what_came_went_or_changed_is_told_and_nothing_else() {
+        let objects = Objects::default();
+        let changes = objects.changes();
+        let names = |set: BTreeSet<ObjectKey>| set.into_iter().map(|k| k.name).collect::<Vec<_>>();
+        assert_eq!(names(objects.replace(vec![object("a", "1"), object("b", "1")])), ["a", "b"]);
+        assert_eq!(*changes.borrow(), 1);
+        assert!(objects.replace(vec![object("a", "1"), object("b", "1")]).is_empty());
+        assert_eq!(*changes.borrow(), 1, "the same again is no change");
+        assert_eq!(names(objects.replace(vec![object("a", "2"), object("c", "1")])), ["a", "b", "c"]);
+        assert!(objects.get(ObjectKind::ConfigMap, "default", "b").is_none());
+        assert!(objects.get(ObjectKind::Secret, "default", "a").is_none());
+        assert!(objects.get(ObjectKind::ConfigMap, "other", "a").is_none());
+    }
+}

@@ -12,6 +12,7 @@ pub mod manifest;
 pub mod network;
 pub mod objects;
 pub mod pod;
+pub mod probe;
 pub mod runtime;
 pub mod server;
 pub mod settings;

@@ -76,6 +76,13 @@ fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {
     })
 }
 
+/// What a change of the annotation with this full name makes anew, and which container alone it is for; none for
+/// one that podling does not know.
+pub fn reach(key: &str) -> Option<(Reach, Option<&str>)> {
+    let (annotation, container) = find(key.strip_prefix(PREFIX)?)?;
+    Some((annotation.reach, container))
+}
+
 /// The value of the annotation for the whole pod.
 pub fn value<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(&format!("{PREFIX}{name}")).map(String::as_str)

@@ -12,6 +12,13 @@ const FILE_MODE: i32 = 0o644;
 /// `spec.terminationGracePeriodSeconds`, in seconds.
 const GRACE_SECONDS: i64 = 30;
 
+/// A pod with today's defaults: one that was stored may lack those that an earlier podling did not know.
+pub fn with_defaults(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    fill(&mut pod);
+    pod
+}
+
 /// Fills in every default.
 pub fn fill(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {

@@ -25,15 +25,19 @@ use super::objects::Hashes;
 /// The hashes of a Pod document.
 pub fn hashes(root: &Node) -> Hashes {
     let spec = root.get("spec");
-    let containers = spec.and_then(|spec| spec.get("containers")).map(Node::items).unwrap_or_default();
-    let named = containers.iter().filter_map(|node| {
-        let name = node.get("name")?.text()?;
-        Some((name.to_owned(), with_annotations(digest(node, &[]), root, Some(name))))
-    });
+    let entries = |list: &str| {
+        let containers = spec.and_then(|spec| spec.get(list)).map(Node::items).unwrap_or_default();
+        let named = containers.iter().filter_map(|node| {
+            let name = node.get("name")?.text()?;
+            Some((name.to_owned(), with_annotations(digest(node, &[]), root, Some(name))))
+        });
+        named.collect()
+    };
     Hashes {
         manifest: digest(root, &[]),
         pod: spec.map(|spec| with_annotations(digest(spec, &["containers"]), root, None)).unwrap_or_default(),
-        containers: named.collect(),
+        containers: entries("containers"),
+        init_containers: entries("initContainers"),
     }
 }
 

@@ -29,6 +29,7 @@ mod tests;
 mod validate;
 
 pub use data::{DataObject, ObjectKey, ObjectKind};
+pub use defaults::with_defaults;
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;

@@ -50,6 +50,9 @@ pub struct Hashes {
     pub pod: String,
     /// Over each entry of `containers`, by name: a change restarts that container only.
     pub containers: BTreeMap<String, String>,
+    /// Over each entry of `initContainers`, by name; empty in records from before this was kept.
+    #[serde(default)]
+    pub init_containers: BTreeMap<String, String>,
 }
 
 /// A pod that was read, defaulted and validated.

@@ -9,8 +9,9 @@ use super::board::EventType;
 use super::plan::{Action, Plan, State, Stopping};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
+use crate::runtime::spec::qos::pod_resources;
 use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
-use crate::store::SandboxRecord;
+use crate::store::{Farewell, SandboxRecord};
 use crate::system::clock;
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
@@ -74,6 +75,7 @@ impl Worker {
         current.status.sandbox =
             Some(SandboxRecord { id: id.clone(), ips: Vec::new(), host_network, ready: false });
         current.status.sandboxes += 1;
+        current.status.pod_limits = current.manifest.pod.spec.as_ref().map(pod_resources);
         current.status.start_time.get_or_insert_with(Timestamp::now);
         for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
             if let Some(history) = current.status.containers.get_mut(&init.name) {
@@ -167,12 +169,16 @@ impl Worker {
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
             let hash = entry_hash(&manifest, name).to_owned();
+            let resources = super::resize::resources(&manifest, name);
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
                 history.attempt = attempt;
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.hash_before = None;
+                history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
+                history.resources = Some(resources);
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
                 history.started = None;

@@ -40,7 +40,7 @@ impl Worker {
                 id: one.id.clone(),
                 name: one.labels.name.clone(),
                 kind: one.labels.kind,
-                hash: one.labels.container_hash.clone(),
+                hash: self.hash_in_force(one),
                 sandbox: one.labels.sandbox.clone(),
                 state,
             });
@@ -137,6 +137,13 @@ impl Worker {
     /// When a vanished process should be looked at again.
     pub(super) fn vanished_due(&self) -> Option<Moment> {
         self.vanished.values().min().map(|since| *since + VANISHED)
+    }
+
+    /// The entry a container stands for: that of its label, unless an update left it running.
+    fn hash_in_force(&self, one: &Observed) -> String {
+        let history = self.current.as_ref().and_then(|c| c.status.containers.get(&one.labels.name));
+        let run = history.filter(|h| h.container_id.as_deref() == Some(&one.id) && !h.hash.is_empty());
+        run.map_or(&one.labels.container_hash, |h| &h.hash).clone()
     }
 
     fn history(&mut self, name: &str) -> Option<&mut ContainerHistory> {

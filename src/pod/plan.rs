@@ -347,7 +347,7 @@ fn hold_or(view: &View<'_>, plan: &mut Plan, name: &str, act: impl FnOnce(&mut P
     }
 }
 
-/// Takes the next step in stopping a container, when it is due, with the pod's grace.
+/// Takes the next step in stopping a container, when it is due, with the grace it was started with.
 fn stop(view: &View<'_>, plan: &mut Plan, instance: &Instance, why: &'static str) {
     stop_within(view, plan, instance, why, None);
 }
@@ -360,8 +360,7 @@ fn stop_within(
     why: &'static str,
     grace: Option<Duration>,
 ) {
-    let of_pod = view.spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs();
-    let grace = grace.unwrap_or(Duration::from_secs(of_pod));
+    let grace = grace.unwrap_or_else(|| grace_of_run(view, instance));
     let (step, patience) = match view.stopping.get(&instance.id) {
         // Nothing in the pause container wants a grace.
         None if instance.kind == Kind::Pause => (StopStep::Kill, KILL_PATIENCE),
@@ -379,6 +378,15 @@ fn stop_within(
         why,
     });
     plan.wake_at(deadline);
+}
+
+/// The grace of the entry that the run was started from: the spec may be a newer one.
+fn grace_of_run(view: &View<'_>, instance: &Instance) -> Duration {
+    let history = view.record.containers.get(&instance.name);
+    let run = history.filter(|h| h.container_id.as_deref() == Some(&instance.id));
+    let farewell = run.and_then(|h| h.farewell.as_ref()).map(|f| f.grace_seconds);
+    let of_spec = view.spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs();
+    Duration::from_secs(farewell.unwrap_or(of_spec))
 }
 
 /// Whether the pod ran to its end.

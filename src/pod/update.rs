@@ -1,67 +1,102 @@
 //! Updates: what an edit of a pod's manifest does to the pod that runs.
+//!
+//! Nothing is touched before the new spec could start. Then what changed decides (`changes`): a record that the
+//! running containers now stand for the new entries, new limits (`resize`), containers stopped for their
+//! successors, or the pod made anew.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::board::EventType;
+use super::changes::Changes;
 use super::status::Waiting;
 use super::worker::{Held, Worker};
 use crate::manifest::PodManifest;
+use crate::runtime::entry_hash;
+use crate::store::{Farewell, StatusRecord};
 use crate::system::clock;
 
 /// Key under which a held update stands among the held starts.
-const UPDATE: &str = "(update)";
+pub(super) const UPDATE: &str = "(update)";
 /// How often a held update is tried.
 const UPDATE_RETRY: Duration = Duration::from_secs(2);
 
 impl Worker {
-    /// Applies a changed manifest with the least harm: metadata at once, containers one by one, anything
-    /// else by making the pod anew. Nothing is touched before the new spec could start.
+    /// Applies a changed manifest with the least harm.
     pub(super) async fn update(&mut self, new: &Arc<PodManifest>) {
-        let Some(current) = &mut self.current else { return };
-        let (old, fresh) = (&current.manifest.hashes, &new.hashes);
-        if old.pod == fresh.pod && old.containers == fresh.containers {
-            if old.manifest != fresh.manifest {
-                tracing::info!(pod = %self.key, uid = %current.spec.uid, "metadata changed; no container restarts");
-            }
+        let Some(current) = &self.current else { return };
+        if current.recreating {
+            // What is newest then is taken when the old one is gone.
+            return;
+        }
+        if current.manifest.hashes.manifest == new.hashes.manifest {
             return self.accept(new);
+        }
+        let changes = Changes::between(&current.manifest, new);
+        if changes.is_harmless() {
+            return self.keep_running(new, &changes);
         }
         let ran = current.status.sandbox.is_some();
-        if ran && let Err(why) = self.could_start(new).await {
-            let waiting = Waiting {
-                reason: why.reason.clone(),
-                message: format!("the new manifest waits and the old one keeps running: {}", why.message),
-            };
-            if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-                self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+        if !ran {
+            if !changes.keeps_processes() {
+                self.forget_runs();
             }
-            self.held
-                .insert(UPDATE.into(), Held { until: clock::now() + UPDATE_RETRY, delay: UPDATE_RETRY, why });
-            self.pending_update = Some(waiting);
-            return;
-        }
-        self.held.clear();
-        let Some(current) = &mut self.current else { return };
-        let same_pod = current.manifest.hashes.pod == new.hashes.pod;
-        if same_pod && ran {
-            let text =
-                format!("containers changed: {}", changed_containers(&current.manifest, new).join(", "));
-            tracing::info!(pod = %self.key, uid = %current.spec.uid, "{text}");
-            self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
             return self.accept(new);
         }
-        if ran {
-            current.recreating = true;
-            self.ctx.board.event(
-                EventType::Normal,
-                "Updated",
-                Some(&self.key),
-                "spec changed: the pod is made anew",
-            );
-            return;
+        if let Err(why) = self.could_start(new, &changes).await {
+            return self.hold_update(why);
         }
-        self.forget_runs();
+        self.held.clear();
+        if !changes.recreates() {
+            return self.keep_running(new, &changes);
+        }
+        self.tell_update(&changes);
+        if let Some(current) = &mut self.current {
+            current.recreating = true;
+        }
+    }
+
+    /// The new manifest is in force; containers that need no restart stand for their new entries.
+    fn keep_running(&mut self, new: &Arc<PodManifest>, changes: &Changes) {
+        if !changes.is_empty() {
+            self.tell_update(changes);
+        }
+        let Some(current) = &mut self.current else { return };
+        let Some(spec) = &new.pod.spec else { return };
+        for (name, history) in &mut current.status.containers {
+            let hash = entry_hash(new, name);
+            if history.container_id.is_none() || changes.restarts(name) {
+                continue;
+            }
+            history.farewell = Some(Farewell::of(spec, name));
+            if history.hash != hash && history.hash == entry_hash(&current.manifest, name) {
+                history.hash_before = Some(std::mem::replace(&mut history.hash, hash.to_owned()));
+            }
+        }
+        // Before the manifest: until that is saved, too, the hash before counts as well.
+        self.save_status_for_good();
         self.accept(new);
+    }
+
+    fn tell_update(&self, changes: &Changes) {
+        let Some(current) = &self.current else { return };
+        let text = changes.summary();
+        tracing::info!(pod = %self.key, uid = %current.spec.uid, "manifest changed: {text}");
+        self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
+    }
+
+    /// The old pod keeps running until the new one could start.
+    fn hold_update(&mut self, why: Waiting) {
+        let waiting = Waiting {
+            reason: why.reason.clone(),
+            message: format!("the new manifest waits and the old one keeps running: {}", why.message),
+        };
+        if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
+            self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+        }
+        let until = clock::now() + UPDATE_RETRY;
+        self.held.insert(UPDATE.into(), Held { until, delay: UPDATE_RETRY, why });
+        self.pending_update = Some(waiting);
     }
 
     pub(super) fn accept(&mut self, new: &Arc<PodManifest>) {
@@ -72,9 +107,12 @@ impl Worker {
     }
 
     /// Whether the new spec has all it needs: images, host ports.
-    async fn could_start(&self, new: &PodManifest) -> Result<(), Waiting> {
+    async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Waiting> {
         let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
         self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
+        if changes.keeps_processes() {
+            return Ok(());
+        }
         self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
     }
 
@@ -92,10 +130,25 @@ impl Worker {
     }
 }
 
-fn changed_containers(old: &PodManifest, new: &PodManifest) -> Vec<String> {
-    let (old, new) = (&old.hashes.containers, &new.hashes.containers);
-    let mut names: Vec<_> =
-        new.iter().filter(|(n, h)| old.get(*n) != Some(h)).map(|(n, _)| n.clone()).collect();
-    names.extend(old.keys().filter(|n| !new.contains_key(*n)).map(|n| format!("{n} (removed)")));
-    names
+/// A stored status as it goes with the stored manifest: an update whose manifest did not reach the disk did not
+/// happen, and what an earlier podling did not note is as the manifest says.
+pub(super) fn settled(manifest: &PodManifest, mut status: StatusRecord) -> StatusRecord {
+    for (name, history) in &mut status.containers {
+        let hash = entry_hash(manifest, name);
+        if history.hash != hash && history.hash_before.as_deref() == Some(hash) {
+            history.hash = hash.to_owned();
+        }
+        history.hash_before = None;
+        if !history.believed_running() || history.hash != hash {
+            continue;
+        }
+        if let Some(spec) = &manifest.pod.spec {
+            history.farewell.get_or_insert_with(|| Farewell::of(spec, name));
+        }
+        history.resources.get_or_insert_with(|| super::resize::resources(manifest, name));
+    }
+    if status.sandbox.is_some() && status.pod_limits.is_none() {
+        status.pod_limits = manifest.pod.spec.as_ref().map(crate::runtime::spec::qos::pod_resources);
+    }
+    status
 }

@@ -253,8 +253,8 @@ impl Worker {
         }
         self.current = self.backlog.pop().map(|(spec, status)| Current {
             manifest: spec.manifest.clone(),
+            status: super::update::settled(&spec.manifest, status.of_this_boot()),
             spec,
-            status: status.of_this_boot(),
             restarts: desired.map_or(0, |d| d.restarts),
             recreating: false,
             deleting: None,

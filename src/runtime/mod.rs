@@ -6,6 +6,7 @@
 
 pub mod containerd;
 pub mod downward;
+mod exec;
 mod extras;
 mod image_mounts;
 mod labels;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+pub use self::exec::{ExecError, ExecPurpose, ExecResult};
 pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
 pub use self::observe::{Observed, TaskState};

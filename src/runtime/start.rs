@@ -466,10 +466,11 @@ fn container<'a>(order: &StartOrder<'a>) -> Result<&'a Container, StartError> {
     })
 }
 
-/// Hash of the entry a container is made from. Init containers and the pause container have none of their
-/// own: a change of theirs re-creates the pod.
+/// Hash of the entry a container is made from. The pause container has none of its own: a change of it
+/// re-creates the pod.
 pub fn entry_hash<'a>(manifest: &'a PodManifest, name: &str) -> &'a str {
-    manifest.hashes.containers.get(name).unwrap_or(&manifest.hashes.pod)
+    let hashes = &manifest.hashes;
+    hashes.containers.get(name).or(hashes.init_containers.get(name)).unwrap_or(&hashes.pod)
 }
 
 /// A name without its tag or digest; a port in the host part is no tag.

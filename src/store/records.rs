@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{LifecycleHandler, PodSpec, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::PodManifest;
 use crate::source::DirIdentity;
+use crate::system::cgroup::PodResources;
 use crate::system::clock::{self, Moment};
 
 /// Version of all files that this podling writes; a file with a higher one is left alone and reported.
@@ -69,6 +71,9 @@ pub struct StatusRecord {
     pub start_time: Option<Timestamp>,
     /// By container name, init containers too.
     pub containers: BTreeMap<String, ContainerHistory>,
+    /// Limits in force for the pod's cgroup; none in records from before this was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_limits: Option<PodResources>,
     /// When the conditions last changed: condition type to (status, time).
     pub conditions: BTreeMap<String, (bool, Timestamp)>,
 }
@@ -89,6 +94,7 @@ impl Default for StatusRecord {
             sandboxes: 0,
             start_time: None,
             containers: BTreeMap::new(),
+            pod_limits: None,
             conditions: BTreeMap::new(),
         }
     }
@@ -155,6 +161,40 @@ pub struct ContainerHistory {
     pub backoff: Option<Backoff>,
     /// Init container that succeeded in the current sandbox.
     pub completed: bool,
+    /// How the current run is to be ended; none in records from before this was kept: as the spec says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub farewell: Option<Farewell>,
+    /// The resources in force for the current run; none in records from before this was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// The hash that `hash` took the place of by an update that left the process alone: until the manifest of
+    /// that update is on disk, too, both stand for the same entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_before: Option<String>,
+}
+
+/// How a run is to be ended: by the entry it was started from, as amended by updates that left it running. The
+/// entry itself may be another one by the time it is stopped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Farewell {
+    /// `terminationGracePeriodSeconds`, at least one second.
+    pub grace_seconds: u64,
+    /// `lifecycle.preStop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_stop: Option<LifecycleHandler>,
+}
+
+impl Farewell {
+    /// What a spec says of one of its containers.
+    pub fn of(spec: &PodSpec, container: &str) -> Self {
+        let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let entry = all.into_iter().find(|c| c.name == container);
+        Self {
+            grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs(),
+            pre_stop: entry.and_then(|c| c.lifecycle.as_ref()?.pre_stop.clone()),
+        }
+    }
 }
 
 impl ContainerHistory {

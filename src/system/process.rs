@@ -1,12 +1,18 @@
 //! Processes of others: whether they live, since when, whose children they are, and signals to them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::{SystemError, raw};
+
+/// How often, and at what distance, the rest of a killed tree is looked for.
+const KILL_ROUNDS: u32 = 50;
+const KILL_ROUND: Duration = Duration::from_millis(10);
 
 /// A process that stays told apart from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -22,6 +28,7 @@ pub struct ProcessId {
 struct Stat {
     state: u8,
     ppid: u32,
+    session: u32,
     start: u64,
 }
 
@@ -79,6 +86,50 @@ pub fn signal(id: ProcessId, number: i32) -> Result<(), SystemError> {
     }
 }
 
+/// Kills a process with all it started: what is below it, and, when it leads a session, what is in that.
+/// Goes on for a moment, since processes may fork meanwhile; true when none is left.
+pub fn kill_tree(root: ProcessId) -> bool {
+    for _ in 0..KILL_ROUNDS {
+        let tree = tree(root);
+        if tree.is_empty() {
+            return true;
+        }
+        for id in &tree {
+            // Gone already is as good.
+            let _ = signal(*id, libc::SIGKILL);
+        }
+        std::thread::sleep(KILL_ROUND);
+    }
+    tree(root).is_empty()
+}
+
+/// The living processes of a tree, its root first: it must not see its children end and go on.
+fn tree(root: ProcessId) -> Vec<ProcessId> {
+    let all: BTreeMap<u32, Stat> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, stat(pid).ok()?)))
+        .collect();
+    let alive = |s: &Stat| !matches!(s.state, b'Z' | b'X');
+    // An id that is in use again means that all of the old session has ended: the kernel keeps it till then.
+    let known = all.get(&root.pid).is_none_or(|s| s.start == root.start);
+    let below = |s: &Stat| {
+        let mut above = s.ppid;
+        while above > 1 && above != root.pid {
+            above = all.get(&above).map_or(0, |parent| parent.ppid);
+        }
+        above == root.pid
+    };
+    let mut tree: Vec<ProcessId> = all
+        .iter()
+        .filter(|(pid, s)| known && alive(s) && (**pid == root.pid || s.session == root.pid || below(s)))
+        .map(|(pid, s)| ProcessId { pid: *pid, start: s.start })
+        .collect();
+    tree.sort_by_key(|id| *id != root);
+    tree
+}
+
 /// The containerd shim above a process: its parent, when that is one.
 pub fn shim_above(pid: u32) -> Option<ProcessId> {
     let above = parent(pid).ok()?;
@@ -107,8 +158,9 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let mut fields = rest.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
     let ppid = fields.next()?.parse().ok()?;
-    let start = fields.nth(17)?.parse().ok()?;
-    Some(Stat { state, ppid, start })
+    let session = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(15)?.parse().ok()?;
+    Some(Stat { state, ppid, session, start })
 }
 
 #[cfg(test)]
@@ -123,8 +175,8 @@ mod tests {
 
     #[test]
     fn a_command_with_spaces_and_parentheses_does_not_confuse_the_fields() {
-        let line = b"42 (a) b ( c)) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 0 0";
-        assert_eq!(parse_stat(line), Some(Stat { state: b'S', ppid: 7, start: 98765 }));
+        let line = b"42 (a) b ( c)) S 7 42 43 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 0 0";
+        assert_eq!(parse_stat(line), Some(Stat { state: b'S', ppid: 7, session: 43, start: 98765 }));
         assert_eq!(parse_stat(b"garbage"), None);
     }
 
@@ -156,6 +208,27 @@ mod tests {
         assert!(is_alive(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_killed_tree_takes_children_along_and_nobody_else() {
+        let script = "sh -c 'sleep 31 & sleep 32' & sleep 33 & wait";
+        let mut root = Command::new("setsid").args(["sh", "-c", script]).spawn().unwrap();
+        let mut other = sleeper();
+        let id = identify(root.id()).unwrap();
+        while tree(id).len() < 5 {
+            std::thread::yield_now();
+        }
+        assert_eq!(tree(id)[0], id);
+        // Orphans are found by their session.
+        let middle = tree(id).into_iter().find(|p| *p != id && parent(p.pid).ok() == Some(id.pid)).unwrap();
+        signal(middle, 9).unwrap();
+        assert!(kill_tree(id));
+        root.wait().unwrap();
+        assert!(tree(id).is_empty());
+        assert!(is_alive(other.id()));
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]

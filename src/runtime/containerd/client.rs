@@ -53,6 +53,7 @@ struct Inner {
 struct Lanes {
     store: Semaphore,
     shim: Semaphore,
+    exec: Semaphore,
     start: Semaphore,
     delete: Semaphore,
     layer: Semaphore,
@@ -65,6 +66,9 @@ pub(crate) enum Lane {
     Store,
     /// A shim's answer.
     Shim,
+    /// A process being started in a container. Apart from other questions to shims, as a container that is
+    /// frozen holds it up.
+    Exec,
     /// Creation and start by the OCI runtime: twice the cores, above that only latency grows.
     Start,
     /// Deletion by the OCI runtime.
@@ -96,6 +100,7 @@ impl Containerd {
         let lanes = Lanes {
             store: Semaphore::new(32),
             shim: Semaphore::new(32),
+            exec: Semaphore::new(32),
             start: Semaphore::new(2 * cores),
             delete: Semaphore::new(2 * cores),
             layer: Semaphore::new(cores),
@@ -200,6 +205,7 @@ impl Containerd {
         let semaphore = match lane {
             Lane::Store => &lanes.store,
             Lane::Shim => &lanes.shim,
+            Lane::Exec => &lanes.exec,
             Lane::Start => &lanes.start,
             Lane::Delete => &lanes.delete,
             Lane::Layer => &lanes.layer,

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use containerd_client::services::v1::{
-    CloseIoRequest, DeleteProcessRequest, ExecProcessRequest, KillRequest, ResizePtyRequest, StartRequest,
+    CloseIoRequest, DeleteProcessRequest, ExecProcessRequest, GetRequest, KillRequest, ResizePtyRequest,
+    StartRequest,
 };
 use oci_spec::runtime::{BoxBuilder, Process, Spec};
 use prost_types::Any;
@@ -19,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::unix::pipe;
 
 use super::Containerd;
-use super::client::{DEADLINE, DEADLINE_RUNTIME, Lane};
+use super::client::{DEADLINE, DEADLINE_RUNTIME, DEADLINE_STATE, Lane};
 use super::error::RuntimeError;
 
 const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
@@ -38,6 +39,11 @@ pub struct ExecRequest {
     pub terminal: bool,
     /// First size of the terminal: columns, rows.
     pub size: Option<(u16, u16)>,
+    /// Output and errors in one stream, in the order in which they came.
+    pub merged: bool,
+    /// Name of the process among those of its container, so that a later podling finds it again; any when
+    /// none. A name that is in use is an error of class `AlreadyExists`.
+    pub name: Option<String>,
 }
 
 impl ExecRequest {
@@ -55,7 +61,7 @@ impl ExecRequest {
             env.push("TERM=xterm".to_owned());
             process.set_env(Some(env));
         }
-        Some(Self { process, stdin, terminal, size: None })
+        Some(Self { process, stdin, terminal, size: None, merged: false, name: None })
     }
 }
 
@@ -70,6 +76,8 @@ pub struct ExecSession {
     pub stdout: Option<pipe::Receiver>,
     /// The errors; none on a terminal.
     pub stderr: Option<pipe::Receiver>,
+    /// The host's id of the process.
+    pub pid: u32,
     remote: Arc<Remote>,
     fifos: Option<TempDir>,
 }
@@ -91,6 +99,8 @@ struct Remote {
     client: Containerd,
     id: String,
     exec_id: String,
+    /// containerd may have a record of it that is to be deleted.
+    recorded: AtomicBool,
     exited: AtomicBool,
 }
 
@@ -103,7 +113,8 @@ impl Containerd {
         let fifos = tempfile::Builder::new().prefix("podling-exec-").tempdir_in(dir).map_err(local)?;
         let stdin = request.stdin.then(|| fifo(fifos.path(), "stdin")).transpose().map_err(local)?;
         let stdout = fifo(fifos.path(), "stdout").map_err(local)?;
-        let stderr = (!request.terminal).then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;
+        let errors = !request.terminal && !request.merged;
+        let stderr = errors.then(|| fifo(fifos.path(), "stderr")).transpose().map_err(local)?;
         // Opened before the shim writes, so that nothing is lost, and read only after the start has
         // returned: a FIFO that nobody has opened for writing yet would read as ended.
         let open = |path: &Path| pipe::OpenOptions::new().open_receiver(path);
@@ -111,28 +122,42 @@ impl Containerd {
             stdin: None,
             stdout: Some(open(&stdout).map_err(local)?),
             stderr: stderr.as_deref().map(open).transpose().map_err(local)?,
+            pid: 0,
             remote: Arc::new(Remote {
                 client: self.clone(),
                 id: id.to_owned(),
-                exec_id: format!("exec-{}", uuid::Uuid::new_v4().simple()),
+                exec_id: request
+                    .name
+                    .clone()
+                    .unwrap_or_else(|| format!("exec-{}", uuid::Uuid::new_v4().simple())),
+                recorded: AtomicBool::new(true),
                 // Nothing to kill until it was started.
                 exited: AtomicBool::new(true),
             }),
             fifos: Some(fifos),
         };
         let text = |p: &Path| p.to_string_lossy().into_owned();
-        session
+        let added = session
             .remote
             .add(ExecProcessRequest {
                 stdin: stdin.as_deref().map(text).unwrap_or_default(),
                 stdout: text(&stdout),
-                stderr: stderr.as_deref().map(text).unwrap_or_default(),
+                stderr: match (&stderr, request.merged) {
+                    (Some(path), _) => text(path),
+                    (None, true) => text(&stdout),
+                    (None, false) => String::new(),
+                },
                 terminal: request.terminal,
                 ..session.remote.spec(request)?
             })
-            .await?;
+            .await;
+        if added.as_ref().is_err_and(RuntimeError::is_already_exists) {
+            // The record is of another process.
+            session.remote.recorded.store(false, Ordering::Relaxed);
+        }
+        added?;
         session.remote.exited.store(false, Ordering::Relaxed);
-        session.remote.start().await?;
+        session.pid = session.remote.start().await?;
         if let Some(path) = stdin {
             let pipe = open_stdin(&path).await.map_err(local)?;
             session.stdin = Some(ExecStdin { pipe: Some(pipe), remote: session.remote.clone() });
@@ -147,6 +172,32 @@ impl Containerd {
     }
 }
 
+impl Containerd {
+    /// The host's id of the process `name` in container `id`, if it is known; 0 when it has not started.
+    pub async fn exec_pid(&self, id: &str, name: &str) -> Result<Option<u32>, RuntimeError> {
+        let mut client = self.tasks_client();
+        let request = self.request(GetRequest { container_id: id.to_owned(), exec_id: name.to_owned() });
+        let call = client.get(request);
+        match self.call("get exec in container", id, DEADLINE_STATE, Lane::Shim, call).await {
+            Ok(answer) => Ok(answer.process.map(|p| p.pid)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Kills the process `name` in container `id` and deletes its record: one that an earlier podling left.
+    pub async fn end_exec(&self, id: &str, name: &str) {
+        let remote = Remote {
+            client: self.clone(),
+            id: id.to_owned(),
+            exec_id: name.to_owned(),
+            recorded: AtomicBool::new(true),
+            exited: AtomicBool::new(false),
+        };
+        remote.delete().await;
+    }
+}
+
 impl ExecSession {
     /// Waits for the end of the process and returns its exit code, 128 + signal when it was killed.
     pub async fn wait(&self) -> Result<u32, RuntimeError> {
@@ -155,6 +206,13 @@ impl ExecSession {
             remote.client.wait_process("wait for exec in container", &remote.id, &remote.exec_id).await?;
         remote.exited.store(true, Ordering::Relaxed);
         Ok(exit.code)
+    }
+
+    /// Kills the process, if it still runs, and has containerd forget it: what dropping does, waited for.
+    pub async fn end(mut self) {
+        self.remote.delete().await;
+        self.remote.recorded.store(false, Ordering::Relaxed);
+        self.fifos = None;
     }
 
     /// Sends `signal` to the process.
@@ -215,6 +273,9 @@ impl Drop for ExecSession {
         // Outside a runtime nothing can be sent; the FIFOs then go with their directory.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (remote, fifos) = (self.remote.clone(), self.fifos.take());
+        if !remote.recorded.load(Ordering::Relaxed) {
+            return;
+        }
         runtime.spawn(async move {
             remote.delete().await;
             drop(fifos);
@@ -256,12 +317,15 @@ impl Remote {
         self.call("exec in container", DEADLINE, client.exec(request)).await
     }
 
-    async fn start(&self) -> Result<(), RuntimeError> {
+    async fn start(&self) -> Result<u32, RuntimeError> {
         let mut client = self.client.tasks_client();
         let request = self
             .client
             .request(StartRequest { container_id: self.id.clone(), exec_id: self.exec_id.clone() });
-        self.call("exec in container", DEADLINE_RUNTIME, client.start(request)).await
+        let call = client.start(request);
+        let answer =
+            self.client.call("exec in container", &self.id, DEADLINE_RUNTIME, Lane::Exec, call).await;
+        Ok(answer?.pid)
     }
 
     async fn kill(&self, signal: u32) -> Result<(), RuntimeError> {

@@ -1,0 +1,224 @@
+//! Short commands in running containers, for probes and hooks: output caught, time limited, nothing left.
+//!
+//! Each command has a name within its container, so there is never a second one of the same name, also not
+//! beside one that a killed podling left behind.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Runtime;
+use super::containerd::{ErrorClass, ExecRequest, ExecSession, RuntimeError};
+use crate::system::process;
+
+/// Output kept of one command, as the kubelet's probes.
+pub const OUTPUT_MAX: usize = 10 << 10;
+/// Time for getting a command to run at all. It is not the command's own: runc may wait for a busy machine.
+const BEGIN: Duration = Duration::from_secs(15);
+/// After a command's end, output of what it left behind is awaited this long.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// What a command in a container is for; one of each can run in a container at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExecPurpose {
+    /// `startupProbe`.
+    Startup,
+    /// `livenessProbe`.
+    Liveness,
+    /// `readinessProbe`.
+    Readiness,
+    /// `lifecycle.postStart`.
+    PostStart,
+    /// `lifecycle.preStop`.
+    PreStop,
+}
+
+impl ExecPurpose {
+    /// The command's name in containerd. Names of running commands outlive podling: never change them.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "startup-probe",
+            Self::Liveness => "liveness-probe",
+            Self::Readiness => "readiness-probe",
+            Self::PostStart => "post-start-hook",
+            Self::PreStop => "pre-stop-hook",
+        }
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecResult {
+    /// Exit code, 128 + signal when it was killed by somebody else.
+    pub code: i32,
+    /// The first [`OUTPUT_MAX`] bytes of output and errors, in the order in which they came.
+    pub output: Vec<u8>,
+}
+
+/// Why a command has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// It ran too long and was killed, with all it had started.
+    #[error("command {command:?} timed out after {} s", .after.as_secs_f32())]
+    TimedOut {
+        /// The words of the command, with blanks between them.
+        command: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// The one before it could not be killed.
+    #[error("the previous run of the command does not end, though it was killed")]
+    StillRunning,
+    /// It could not be run.
+    #[error("{0}")]
+    Runtime(#[from] RuntimeError),
+}
+
+impl ExecError {
+    /// Whether the container or its manifest is to blame, as for a command that does not exist: it will fail
+    /// again however often it is tried. Else it is the node that could not.
+    pub fn is_the_containers(&self) -> bool {
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::StillRunning => false,
+            Self::Runtime(e) => matches!(e.class(), ErrorClass::Other | ErrorClass::InvalidArgument),
+        }
+    }
+}
+
+impl Runtime {
+    /// Runs a command in the running container `id`, as its own process runs, for at most `limit`, then
+    /// kills it with all it has started. Dropping the future kills it too.
+    ///
+    /// # Errors
+    /// [`ExecError`]; any exit code is a result.
+    pub async fn exec_sync(
+        &self,
+        id: &str,
+        purpose: ExecPurpose,
+        command: &[String],
+        limit: Duration,
+    ) -> Result<ExecResult, ExecError> {
+        let request = self.exec_request(id, purpose, command).await?;
+        let session = match self.begin(id, &request).await {
+            Err(ExecError::Runtime(e)) if e.is_already_exists() => {
+                self.end_exec(id, purpose).await;
+                match self.begin(id, &request).await {
+                    Err(ExecError::Runtime(e)) if e.is_already_exists() => {
+                        return Err(ExecError::StillRunning);
+                    }
+                    other => other?,
+                }
+            }
+            other => other?,
+        };
+        let mut tree = Tree(process::identify(session.pid).ok());
+        let mut session = session;
+        let mut output = Vec::new();
+        let result = timeout(limit, catch(&mut session, &mut output)).await;
+        match tree.0.take() {
+            Some(root) if result.is_err() => kill_tree(root).await,
+            _ => {}
+        }
+        session.end().await;
+        match result {
+            Ok(code) => Ok(ExecResult { code: i32::try_from(code?).unwrap_or(255), output }),
+            Err(_) => Err(ExecError::TimedOut { command: command.join(" "), after: limit }),
+        }
+    }
+
+    /// Ends a command that an earlier podling may have left in a container.
+    pub async fn end_exec(&self, id: &str, purpose: ExecPurpose) {
+        let ctd = &self.inner.ctd;
+        let Ok(Some(pid)) = ctd.exec_pid(id, purpose.name()).await else { return };
+        if pid != 0
+            && let Ok(root) = process::identify(pid)
+        {
+            kill_tree(root).await;
+        }
+        ctd.end_exec(id, purpose.name()).await;
+    }
+
+    async fn begin(&self, id: &str, request: &ExecRequest) -> Result<ExecSession, ExecError> {
+        match timeout(BEGIN, self.inner.ctd.exec(id, request)).await {
+            Ok(session) => Ok(session?),
+            Err(_) => {
+                let operation = "exec in container";
+                Err(RuntimeError::Timeout { operation, id: id.to_owned(), after: BEGIN }.into())
+            }
+        }
+    }
+
+    async fn exec_request(
+        &self,
+        id: &str,
+        purpose: ExecPurpose,
+        command: &[String],
+    ) -> Result<ExecRequest, RuntimeError> {
+        let operation = "exec in container";
+        let missing = |class, message: &str| RuntimeError::Call {
+            operation,
+            id: id.to_owned(),
+            class,
+            message: message.to_owned(),
+        };
+        let record = self.inner.ctd.container(id).await?;
+        let record = record.ok_or_else(|| missing(ErrorClass::NotFound, "the container is gone"))?;
+        let request = ExecRequest::like_container(&record.spec()?, command.to_vec(), false, false);
+        let request = request.ok_or_else(|| missing(ErrorClass::Other, "its spec has no process"))?;
+        Ok(ExecRequest { merged: true, name: Some(purpose.name().to_owned()), ..request })
+    }
+}
+
+async fn kill_tree(root: process::ProcessId) {
+    let killed = tokio::task::spawn_blocking(move || process::kill_tree(root)).await;
+    if !killed.unwrap_or(false) {
+        tracing::warn!(pid = root.pid, "a command in a container does not end, though it was killed");
+    }
+}
+
+/// The processes of a command, killed when nobody waits for it any more.
+struct Tree(Option<process::ProcessId>);
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if let (Some(root), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn_blocking(move || process::kill_tree(root));
+        }
+    }
+}
+
+/// Reads the output, so that the command never blocks, until it has ended.
+async fn catch(session: &mut ExecSession, output: &mut Vec<u8>) -> Result<u32, RuntimeError> {
+    let mut pipe = session.stdout.take();
+    let mut buffer = vec![0; 4 << 10];
+    let wait = session.wait();
+    tokio::pin!(wait);
+    let mut code = None;
+    let mut until = Instant::now();
+    loop {
+        let read = async {
+            match pipe.as_mut() {
+                Some(pipe) => pipe.read(&mut buffer).await.unwrap_or(0),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            count = read => {
+                if count == 0 {
+                    pipe = None;
+                }
+                output.extend_from_slice(&buffer[..count.min(OUTPUT_MAX - output.len())]);
+            }
+            ended = &mut wait, if code.is_none() => {
+                code = Some(ended?);
+                until = Instant::now() + LINGER;
+            }
+            () = sleep_until(until), if code.is_some() => pipe = None,
+        }
+        if let (None, Some(code)) = (&pipe, code) {
+            return Ok(code);
+        }
+    }
+}

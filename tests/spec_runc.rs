@@ -118,6 +118,7 @@ impl Scene {
             oom_score_adj: qos::oom_score_adj(pod_spec, container, self.node.memory_bytes),
             node: &self.node,
             seccomp_default: true,
+            seccomp_file: None,
             image_volumes: &[],
             extras: &Default::default(),
             host_devices: &devices::host_devices(Path::new("/dev")),

@@ -25,6 +25,7 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         strict: args.strict || settings.strict,
         name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
         node_name: settings.node_name.clone(),
+        runtime_classes: settings.runtime_classes.keys().cloned().collect(),
         // Of each file by its mode.
         exposed: false,
     };

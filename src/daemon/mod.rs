@@ -495,6 +495,7 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
             strict: settings.strict,
             name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),
             node_name: settings.node_name.clone(),
+            runtime_classes: settings.runtime_classes.keys().cloned().collect(),
             // Of each file by its mode.
             exposed: false,
         },

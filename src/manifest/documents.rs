@@ -157,7 +157,7 @@ fn read_pod(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     }
     defaults::fill(&mut pod);
     validate::pod(&pod, &mut findings);
-    support::check(&mut findings, &opts.node_name);
+    support::check(&mut findings, opts);
     if findings.has_errors() {
         return document(root, findings, notes, None);
     }

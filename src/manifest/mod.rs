@@ -24,6 +24,7 @@ mod strict;
 mod suggest;
 mod support;
 mod support_doc;
+pub mod sysctl;
 #[cfg(test)]
 mod tests;
 mod validate;

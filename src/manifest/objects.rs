@@ -170,7 +170,7 @@ impl Document {
 }
 
 /// How to read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
     /// Unknown fields are errors instead of warnings.
     pub strict: bool,
@@ -178,6 +178,8 @@ pub struct ReadOptions {
     pub name_suffix: Option<String>,
     /// `spec.nodeName` of the pods.
     pub node_name: String,
+    /// Names of RuntimeClasses that the settings know.
+    pub runtime_classes: Vec<String>,
     /// Everybody on the machine can read the file: its Secrets are refused.
     pub exposed: bool,
 }

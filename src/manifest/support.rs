@@ -2,37 +2,37 @@
 
 use super::fields::{Field, Lit, Object, POD, Shape, Support, VOLUME, resource_support};
 use super::node::{Kind, Node, quote};
-use super::objects::{Code, Severity};
+use super::objects::{Code, ReadOptions, Severity};
 use super::positions::{Findings, Path};
 
 /// Annotations by which the seccomp profile was once chosen; no kubelet reads them any more.
 const SECCOMP_ANNOTATIONS: [&str; 2] =
     ["seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/"];
-/// Annotations by which the AppArmor profile is chosen; kubelets still read them.
+/// Annotations by which the AppArmor profile is chosen; they are still read.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Reports every field of the document that is not honoured.
-pub fn check(findings: &mut Findings<'_>, node_name: &str) {
+pub fn check(findings: &mut Findings<'_>, here: &ReadOptions) {
     let root = findings.root();
-    object(findings, root, &POD, &Path::root(), node_name);
+    object(findings, root, &POD, &Path::root(), here);
     annotations(findings);
 }
 
-fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &Path, node_name: &str) {
+fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &Path, here: &ReadOptions) {
     let Kind::Map(entries) = &node.kind else { return };
     for entry in entries {
         let Some(field) = of.field(&entry.key) else { continue };
         let value = &entry.value;
-        if is_unset(value, field) || (field.name == "nodeName" && value.text() == Some(node_name)) {
+        if is_unset(value, field) || is_known_here(value, field, here) {
             continue;
         }
         let path = path.field(field.name);
         match judge(field, value) {
             (Support::Honoured, _) => match field.shape {
-                Shape::Object(inner) => object(findings, value, inner, &path, node_name),
+                Shape::Object(inner) => object(findings, value, inner, &path, here),
                 Shape::Objects(inner) => {
                     for (i, item) in value.items().iter().enumerate() {
-                        object(findings, item, inner, &path.index(i), node_name);
+                        object(findings, item, inner, &path.index(i), here);
                     }
                 }
                 Shape::QuantityMap => resources(findings, value, &path),
@@ -43,6 +43,16 @@ fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &
     }
     if of.name == "EmptyDirVolumeSource" {
         empty_dir(findings, node, path);
+    }
+}
+
+/// Whether the field says what is so on this node, or what its settings give a meaning.
+fn is_known_here(value: &Node, field: &Field, here: &ReadOptions) -> bool {
+    let Some(text) = value.text() else { return false };
+    match field.name {
+        "nodeName" => text == here.node_name,
+        "runtimeClassName" => here.runtime_classes.iter().any(|class| class == text),
+        _ => false,
     }
 }
 
@@ -133,10 +143,10 @@ fn annotations(findings: &mut Findings<'_>) {
                 securityContext.seccompProfile";
             findings.at_key(Severity::Warning, Code::NoEffect, &path, text);
         }
-        if entry.key.starts_with(APPARMOR_ANNOTATION) && entry.value.text().is_some_and(|v| v != "unconfined")
-        {
-            let text = "AppArmor profiles are not supported: the container would run unconfined";
-            findings.at_key(Severity::Error, Code::Unsupported, &path, text);
+        let known = |v: &str| matches!(v, "runtime/default" | "unconfined") || v.starts_with("localhost/");
+        if entry.key.starts_with(APPARMOR_ANNOTATION) && !entry.value.text().is_some_and(known) {
+            let text = "not an AppArmor profile: write runtime/default, localhost/NAME or unconfined";
+            findings.at_key(Severity::Error, Code::Invalid, &path, text);
         }
     }
 }

@@ -154,9 +154,6 @@ fn what_is_not_supported_is_refused_by_name() {
     assert_eq!(
         says(&text),
         [
-            "error unsupported 6:3 spec.hostUsers: hostUsers: false is not supported: the containers would run without a user namespace of their own, with the host's user ids",
-            "error unsupported 7:21 spec.securityContext.fsGroup: fsGroup is not supported: the group of the volumes' files would not be set",
-            "error unsupported 7:50 spec.securityContext.seccompProfile.type: type: \"Localhost\" is not supported: profiles from files are not supported; use RuntimeDefault or Unconfined",
             "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
             "error unsupported 11:5 spec.containers[0].livenessProbe: livenessProbe is not supported: probes are not run yet; the container would count as healthy in any case",
             "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
@@ -335,12 +332,12 @@ fn a_generated_name_is_no_name() {
 
 #[test]
 fn annotations_that_choose_profiles_are_not_overlooked() {
-    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n");
+    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n    container.apparmor.security.beta.kubernetes.io/b: x\n");
     assert_eq!(
         says(&text),
         [
             "warning no-effect 6:5 metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile",
-            "error unsupported 7:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/app]: AppArmor profiles are not supported: the container would run unconfined",
+            "error invalid 8:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/b]: not an AppArmor profile: write runtime/default, localhost/NAME or unconfined",
         ]
     );
 }

@@ -35,6 +35,21 @@ pub enum DnsError {
     NoServers,
 }
 
+/// What a person should know about a pod's resolver, for an event of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsNote {
+    /// The kubelet's word: `DNSConfigForming` or `MissingClusterDNS`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+impl DnsNote {
+    fn forming(message: String) -> Self {
+        Self { reason: "DNSConfigForming", message }
+    }
+}
+
 /// The values of a resolver file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolver {
@@ -55,11 +70,22 @@ pub struct HostResolv {
     pub upstream: Resolver,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// The settings say that pods inherit no resolver.
+    pub none: bool,
 }
 
 impl HostResolv {
     /// Reads the host's file. One that does not exist gives empty values and a note: a pod can run without DNS.
+    /// The empty path means that pods inherit nothing, and by default look no names up.
     pub fn load(path: &Path) -> Result<Self, DnsError> {
+        if path.as_os_str().is_empty() {
+            let own = Resolver {
+                servers: vec!["127.0.0.1".into()],
+                searches: vec![".".into()],
+                options: Vec::new(),
+            };
+            return Ok(Self { upstream: own.clone(), own, notes: Vec::new(), none: true });
+        }
         Self::load_with(path, Path::new(RESOLVED_UPSTREAM))
     }
 
@@ -90,7 +116,7 @@ impl HostResolv {
                 ));
             }
         }
-        Ok(Self { own, upstream, notes })
+        Ok(Self { own, upstream, notes, none: false })
     }
 }
 
@@ -141,7 +167,7 @@ pub fn resolv_conf(
     host: &HostResolv,
     cluster_dns: &[String],
     cluster_domain: Option<&str>,
-) -> Result<(String, Vec<String>), DnsError> {
+) -> Result<(String, Vec<DnsNote>), DnsError> {
     let mut notes = Vec::new();
     let mut resolver = base(spec, namespace, host, cluster_dns, cluster_domain, &mut notes)?;
     if let Some(config) = &spec.dns_config {
@@ -160,7 +186,7 @@ fn base(
     host: &HostResolv,
     cluster_dns: &[String],
     cluster_domain: Option<&str>,
-    notes: &mut Vec<String>,
+    notes: &mut Vec<DnsNote>,
 ) -> Result<Resolver, DnsError> {
     let host_network = spec.host_network == Some(true);
     let policy = spec.dns_policy.as_deref().filter(|p| !p.is_empty()).unwrap_or("ClusterFirst");
@@ -178,14 +204,19 @@ fn base(
             let own = [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.to_owned()];
             add_unique(&mut searches, own);
         }
-        add_unique(&mut searches, from_host.searches.iter().cloned());
+        if !host.none {
+            add_unique(&mut searches, from_host.searches.iter().cloned());
+        }
         return Ok(Resolver { servers: cluster_dns.to_vec(), searches, options: vec!["ndots:5".into()] });
     }
-    if cluster {
-        notes.push(format!("dnsPolicy {policy}: no clusterDNS is set, so the host's resolver is used"));
+    // ClusterFirst is also what a manifest has that says nothing of DNS: no news for it.
+    if policy == "ClusterFirstWithHostNet" {
+        let message =
+            "dnsPolicy ClusterFirstWithHostNet: clusterDNS is not set, so the pod gets what Default gives";
+        notes.push(DnsNote { reason: "MissingClusterDNS", message: message.to_owned() });
     }
     if !host_network {
-        notes.extend(host.notes.iter().cloned());
+        notes.extend(host.notes.iter().cloned().map(DnsNote::forming));
     }
     Ok(from_host.clone())
 }
@@ -203,18 +234,26 @@ fn apply(config: &PodDNSConfig, resolver: &mut Resolver) {
 }
 
 /// Cuts what resolvers would ignore anyway, and says so.
-fn limit(resolver: &mut Resolver, notes: &mut Vec<String>) {
+fn limit(resolver: &mut Resolver, notes: &mut Vec<DnsNote>) {
     if resolver.servers.len() > MAX_SERVERS {
         let left_out = resolver.servers.split_off(MAX_SERVERS);
-        notes.push(format!("resolvers use {MAX_SERVERS} DNS servers; left out: {}", left_out.join(", ")));
+        notes.push(DnsNote::forming(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line \
+             is: {}; left out: {}",
+            resolver.servers.join(" "),
+            left_out.join(" ")
+        )));
     }
     let mut left_out = Vec::new();
     let mut line = 0;
     let mut count = 0;
+    let mut full = false;
     resolver.searches.retain(|search| {
-        let fits = search.len() <= MAX_SEARCH
-            && count < MAX_SEARCHES
-            && line + search.len() + usize::from(line > 0) <= MAX_SEARCH_LINE;
+        let short = search.len() <= MAX_SEARCH;
+        // What comes after the first that has no more room is left out too: order matters in a search.
+        full |=
+            short && (count == MAX_SEARCHES || line + search.len() + usize::from(line > 0) > MAX_SEARCH_LINE);
+        let fits = short && !full;
         if fits {
             line += search.len() + usize::from(line > 0);
             count += 1;
@@ -224,11 +263,13 @@ fn limit(resolver: &mut Resolver, notes: &mut Vec<String>) {
         fits
     });
     if !left_out.is_empty() {
-        notes.push(format!(
-            "a pod has at most {MAX_SEARCHES} search domains of {MAX_SEARCH} characters, {MAX_SEARCH_LINE} \
-             together; left out: {}",
-            left_out.join(", ")
-        ));
+        notes.push(DnsNote::forming(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: \
+             {}; a pod has at most {MAX_SEARCHES} of {MAX_SEARCH} characters, {MAX_SEARCH_LINE} together; left \
+             out: {}",
+            resolver.searches.join(" "),
+            left_out.join(" ")
+        )));
     }
 }
 

@@ -12,8 +12,9 @@ const LABEL_MAX: usize = 63;
 pub enum HostnameError {
     /// `setHostnameAsFQDN` with a name that the kernel cannot hold.
     #[error(
-        "setHostnameAsFQDN: the name {fqdn:?} has {} characters and the kernel allows {KERNEL_MAX}; shorten \
-         spec.hostname, spec.subdomain or the cluster domain",
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {fqdn} is too long ({KERNEL_MAX} \
+         characters is the max, {} characters requested): shorten spec.hostname, spec.subdomain or clusterDomain, \
+         or leave setHostnameAsFQDN out",
         fqdn.len()
     )]
     TooLong {
@@ -118,6 +119,6 @@ mod tests {
             ..PodSpec::default()
         };
         let error = pod_hostname(&spec, "web", "shop", None).unwrap_err().to_string();
-        assert!(error.contains("has 73 characters and the kernel allows 64"), "{error}");
+        assert!(error.contains("is too long (64 characters is the max, 73 characters requested)"), "{error}");
     }
 }

@@ -29,7 +29,7 @@ use crate::system::{clock, link};
 
 use cni::{Attachment, Client, CniError, NetworkList, RuntimeConfig, result_ips};
 use default_net::DefaultNetwork;
-pub use dns::{HostResolv, resolv_conf};
+pub use dns::{DnsNote, HostResolv, resolv_conf};
 pub use hostname::{PodHostname, pod_hostname};
 pub use hosts::{hosts_file, hosts_file_host_network};
 pub use ports::{HostPorts, PortMapping, Protocol, host_ports, is_free_on_host};

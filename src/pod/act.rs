@@ -86,8 +86,12 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         self.save_status();
         match self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await {
-            Ok(record) => {
+            Ok((record, notes)) => {
                 self.held.remove("");
+                for note in notes {
+                    tracing::warn!(pod = %self.key, "{}: {}", note.reason, note.message);
+                    self.ctx.board.event(EventType::Warning, note.reason, Some(&self.key), note.message);
+                }
                 if let Some(current) = &mut self.current {
                     current.status.sandbox = Some(record);
                 }

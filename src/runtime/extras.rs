@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use rustix::process::{Resource, getrlimit};
 
 use super::spec::{DeviceGrant, Extras};
-use super::start::StartError;
+use super::{Runtime, StartError, StartOrder};
 use crate::manifest::Quantity;
 use crate::manifest::annotations::{self, DeviceWish, TimeZone, Ulimit};
 use crate::system::devices::{self, HostDevice};
@@ -24,15 +24,31 @@ const LOCALTIME: &str = "/etc/localtime";
 const NR_OPEN: &str = "/proc/sys/fs/nr_open";
 
 /// What the machine allows.
-pub(super) struct Machine {
+struct Machine {
     /// Limits may be raised above the hard ones.
     pub cap_sys_resource: bool,
     /// Huge pages can be limited.
     pub hugetlb: bool,
 }
 
+impl Runtime {
+    /// What a container is given beyond the Pod API.
+    pub(super) fn extras(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, PreparedVolume>,
+    ) -> Result<Extras, StartError> {
+        let machine = Machine {
+            cap_sys_resource: self.inner.features.cap_sys_resource,
+            hugetlb: self.inner.cgroups.has("hugetlb"),
+        };
+        of(&order.manifest.pod, container, volumes, &machine)
+    }
+}
+
 /// Finds out all of it for one container. Only reads, and only files of the kernel and of `/dev`.
-pub(super) fn of(
+fn of(
     pod: &Pod,
     container: &Container,
     volumes: &BTreeMap<String, PreparedVolume>,

@@ -8,17 +8,23 @@ pub mod containerd;
 pub mod downward;
 mod exec;
 mod extras;
+mod fs_group;
 mod image_mounts;
 mod labels;
 pub mod logs;
 mod mounts;
 mod node;
+mod notes;
 mod observe;
+mod pause;
+mod profiles;
+mod runtime_class;
 mod sandbox;
 mod shims;
 pub mod spec;
 mod start;
 mod stop;
+mod userns;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -28,6 +34,7 @@ use std::sync::{Arc, Mutex};
 pub use self::exec::{ExecError, ExecPurpose, ExecResult};
 pub use self::labels::{Kind, Labels, PAUSE, filter as label_filter};
 pub use self::node::RuntimeOptions;
+pub use self::notes::Note;
 pub use self::observe::{Observed, TaskState};
 pub use self::start::{StartError, StartOrder, Started, entry_hash};
 pub use self::stop::StopStep;
@@ -72,6 +79,10 @@ struct Inner {
     discarding: Mutex<HashSet<String>>,
     /// Weight of all Burstable pods together, for when the first of them makes their group.
     burstable_shares: AtomicU64,
+    /// Held while ids are chosen for a pod (`hostUsers: false`).
+    id_ranges: Mutex<()>,
+    /// Pods whose volumes have their group (`fsGroup`), with the sandbox they got it for.
+    fs_groups: Mutex<HashMap<String, String>>,
     /// ConfigMaps and Secrets in force.
     objects: Objects,
     /// Addresses of the node.

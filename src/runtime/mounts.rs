@@ -6,14 +6,50 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
-use super::spec::{Propagation, VolumeMountSource, expand_strictly};
-use super::start::StartError;
+use super::sandbox::pod_spec;
+use super::spec::{self, Propagation, VolumeMountSource, expand_strictly};
+use super::{Runtime, StartError, StartOrder};
 use crate::system::mounts;
 use crate::system::subpath::{self, Sharing};
 use crate::volume::{self, PreparedVolume};
+
+/// How long parts of volumes may take to be mounted.
+const MOUNTS_LIMIT: Duration = Duration::from_secs(30);
+
+impl Runtime {
+    /// Where the container's mounts come from. A file system behind one that does not answer is given up in time.
+    pub(super) async fn mount_sources(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: BTreeMap<String, PreparedVolume>,
+    ) -> Result<Vec<VolumeMountSource>, StartError> {
+        let env = spec::environment(container).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let input = MountInput {
+            container: container.clone(),
+            volumes,
+            images: MountInput::images(pod_spec(order.manifest)?),
+            pod_dir: self.inner.paths.pod(order.uid),
+            env,
+        };
+        let job = tokio::task::spawn_blocking(move || input.sources());
+        match tokio::time::timeout(MOUNTS_LIMIT, job).await {
+            Ok(Ok(sources)) => sources,
+            Ok(Err(e)) => Err(StartError::config(e.to_string())),
+            Err(_) => Err(StartError::new(
+                "FailedMount",
+                format!(
+                    "the mounts of container {} are not ready: a file system does not answer",
+                    container.name
+                ),
+            )),
+        }
+    }
+}
 
 /// What the mounts of a container are made from. Owned: a file system that hangs may hold it for ever.
 pub(super) struct MountInput {

@@ -17,7 +17,7 @@ use super::{Inner, Runtime, logs};
 use crate::manifest::PodKey;
 use crate::network::{Network, NetworkOptions};
 use crate::objects::Objects;
-use crate::settings::{Paths, Settings};
+use crate::settings::{Paths, RuntimeClass, Settings};
 use crate::system::cgroup::CgroupManager;
 use crate::system::files::{self, Durability};
 use crate::system::node::node_features;
@@ -40,6 +40,12 @@ pub struct RuntimeOptions {
     pub cluster_domain: Option<String>,
     /// RuntimeDefault where no seccomp profile is named.
     pub seccomp_default: bool,
+    /// Directory of seccomp profiles.
+    pub seccomp_root: PathBuf,
+    /// Patterns of sysctls that pods may set beyond the safe ones.
+    pub allowed_sysctls: Vec<String>,
+    /// Runtimes by the names of RuntimeClasses.
+    pub runtime_classes: BTreeMap<String, RuntimeClass>,
     /// Bytes at which a log is rotated.
     pub log_max_size: u64,
     /// Log files kept per container.
@@ -69,6 +75,9 @@ impl From<&Settings> for RuntimeOptions {
             cluster_dns: s.cluster_dns.clone(),
             cluster_domain: s.cluster_domain.clone(),
             seccomp_default: s.seccomp_default,
+            seccomp_root: s.seccomp_root.clone(),
+            allowed_sysctls: s.allowed_sysctls.clone(),
+            runtime_classes: s.runtime_classes.clone(),
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
             node_name: s.node_name.clone(),
@@ -130,6 +139,8 @@ impl Runtime {
             notes: super::shims::Notes::new(paths.run().join("shims")),
             discarding: Mutex::new(HashSet::new()),
             burstable_shares: AtomicU64::new(qos::burstable_shares([])),
+            id_ranges: Mutex::new(()),
+            fs_groups: Mutex::new(HashMap::new()),
             objects,
             host_ips,
             sandboxes: Mutex::new(HashMap::new()),
@@ -194,6 +205,10 @@ impl Runtime {
     pub(super) fn lock_sandboxes(&self) -> MutexGuard<'_, HashMap<String, String>> {
         // A panic while holding the lock cannot leave the map half-changed.
         self.inner.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lock_fs_groups(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.inner.fs_groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sandboxes of a pod that are not taken down yet.

@@ -9,29 +9,33 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::Runtime;
 use super::start::StartError;
+use super::{Note, Runtime, notes};
 use crate::manifest::{PodManifest, annotations};
 use crate::network::{
-    HostResolv, PodHostname, SetupRequest, host_ports, hosts_file, hosts_file_host_network, pod_hostname,
-    resolv_conf,
+    DnsNote, HostResolv, PodHostname, SetupRequest, host_ports, hosts_file, hosts_file_host_network,
+    pod_hostname, resolv_conf,
 };
-use crate::runtime::spec::{PidNamespace, SandboxPaths, qos};
+use crate::runtime::spec::{PidNamespace, SandboxPaths, UserNamespace, qos, sysctls};
 use crate::store::SandboxRecord;
 use crate::system::mounts::{self, Tmpfs};
 use crate::system::namespaces::{self, Ns};
 
 impl Runtime {
-    /// Makes sandbox `id`; on failure what was made stays for [`Runtime::drop_sandbox`].
+    /// Makes sandbox `id`, and says what a person should know about it; on failure what was made stays for
+    /// [`Runtime::drop_sandbox`].
     pub async fn create_sandbox(
         &self,
         manifest: &PodManifest,
         uid: &str,
         id: &str,
-    ) -> Result<SandboxRecord, StartError> {
+    ) -> Result<(SandboxRecord, Vec<Note>), StartError> {
         self.adopt_sandbox(id, uid);
         let spec = pod_spec(manifest)?;
         let host_network = spec.host_network == Some(true);
+        self.oci_runtime_of(spec)?;
+        sysctls::check(spec, &self.inner.options.allowed_sysctls)
+            .map_err(|e| StartError::new("SysctlForbidden", e.to_string()))?;
         if !host_network {
             // Asked before anything is made: each try would leave a sandbox that, without its plugins,
             // cannot be taken down either.
@@ -40,12 +44,13 @@ impl Runtime {
         }
         tokio::task::block_in_place(|| {
             self.make_cgroup(spec, uid)?;
-            self.pin_namespaces(manifest, id)
+            self.pin_namespaces(manifest, uid, id)
         })?;
         let ips = if host_network { Vec::new() } else { self.join_network(manifest, uid, id).await? };
         let record = SandboxRecord { id: id.into(), ips, host_network, ready: true };
-        self.write_pod_files(manifest, uid, &record)?;
-        Ok(record)
+        let mut notes = notes::of_security(&manifest.pod, &self.inner.features);
+        notes.extend(self.write_pod_files(manifest, uid, &record)?.into_iter().map(Note::from));
+        Ok((record, notes))
     }
 
     fn make_cgroup(&self, spec: &PodSpec, uid: &str) -> Result<(), StartError> {
@@ -56,13 +61,13 @@ impl Runtime {
                 .map_err(|e| StartError::config(format!("container {}: {e}", container.name)))?;
         }
         groups
-            .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(spec))
+            .create_pod(uid, qos::qos_class(spec), &qos::pod_resources(&self.with_overhead(spec)))
             .map_err(|e| StartError::new("CreatePodSandboxError", e.to_string()))?;
         self.apply_burstable_weight();
         Ok(())
     }
 
-    fn pin_namespaces(&self, manifest: &PodManifest, id: &str) -> Result<(), StartError> {
+    fn pin_namespaces(&self, manifest: &PodManifest, uid: &str, id: &str) -> Result<(), StartError> {
         let spec = pod_spec(manifest)?;
         let dir = self.inner.paths.sandbox(id);
         let failed = |e: String| StartError::new("CreatePodSandboxError", e);
@@ -79,7 +84,14 @@ impl Runtime {
                 .map_err(|e| failed(e.to_string()))?;
         }
         let name = self.names(manifest)?.kernel;
-        namespaces::create_pinned(&dir, &which, Some(&name)).map_err(|e| failed(e.to_string()))
+        let made = if super::userns::wanted(spec) {
+            self.check_user_namespaces()?;
+            let range = self.id_range(uid)?;
+            crate::system::userns::create_pinned(&dir, &which, Some(&name), range, &self.inner.pause)
+        } else {
+            namespaces::create_pinned(&dir, &which, Some(&name))
+        };
+        made.map_err(|e| failed(e.to_string()))
     }
 
     async fn join_network(
@@ -120,7 +132,7 @@ impl Runtime {
         manifest: &PodManifest,
         uid: &str,
         sandbox: &SandboxRecord,
-    ) -> Result<Vec<String>, StartError> {
+    ) -> Result<Vec<DnsNote>, StartError> {
         let spec = pod_spec(manifest)?;
         let options = &self.inner.options;
         let dir = self.inner.paths.pod(uid);
@@ -164,12 +176,19 @@ impl Runtime {
             Some(pid) => PidNamespace::Path(PathBuf::from(format!("/proc/{pid}/ns/pid"))),
             None => PidNamespace::Own,
         };
+        let user = if super::userns::wanted(spec) {
+            let range = self.id_range(uid)?;
+            Some(UserNamespace { path: run.join("user"), first_id: range.first, count: range.count })
+        } else {
+            None
+        };
         Ok(SandboxPaths {
             id: sandbox.id.clone(),
             net: own("net", net),
             uts: own("uts", net),
             ipc: own("ipc", ipc),
             pid,
+            user,
             shm: own("shm", ipc),
             etc_hosts: Some(dir.join("etc-hosts")),
             etc_hostname: Some(dir.join("hostname")),
@@ -187,6 +206,7 @@ impl Runtime {
         sandbox.ready
             && (sandbox.host_network || namespaces::is_pinned(&dir.join("net")))
             && (!ipc || namespaces::is_pinned(&dir.join("ipc")))
+            && (!spec.is_some_and(super::userns::wanted) || namespaces::is_pinned(&dir.join("user")))
     }
 
     /// Takes a sandbox down: network first (it needs the namespace), then pins and shared memory. Repeating
@@ -200,6 +220,7 @@ impl Runtime {
         let removed = tokio::task::block_in_place(|| remove_pins(&dir));
         if removed.is_ok() {
             self.lock_sandboxes().remove(id);
+            self.lock_fs_groups().retain(|_, sandbox| sandbox != id);
         }
         removed.and(detached)
     }

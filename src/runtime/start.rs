@@ -1,29 +1,22 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::extras;
-use super::mounts::MountInput;
 use super::sandbox::pod_spec;
-use super::spec::{self, Extras, ResolvedUser, SpecInput, UserSpec, VolumeMountSource, qos};
-use super::{Kind, Labels, Runtime, logs, new_id};
+use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
+use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::{Decision, Image, ImageError, PullPolicy};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume::{self, PreparedVolume, VolumeInput};
+use crate::volume::{self, VolumeInput};
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
-
-/// How long parts of volumes may take to be mounted.
-const MOUNTS_LIMIT: Duration = Duration::from_secs(30);
 
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,13 +92,18 @@ impl Runtime {
             return self.create_pause(order).await;
         }
         let container = container(order)?;
+        let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
         let user = self.user(order, container, &image).await?;
-        let spec_of_pod = pod_spec(order.manifest)?;
+        let seccomp_file =
+            profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
+        profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
+        let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
         self.mount_images(spec_of_pod, order.uid).await?;
         let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+        self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
         let extras = self.extras(order, container, &volumes)?;
         let mounts = self.mount_sources(order, container, volumes).await?;
@@ -131,18 +129,32 @@ impl Runtime {
             extras: &extras,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
+            seccomp_file: seccomp_file.as_ref(),
             image_volumes: &image_volumes,
             attempt: order.attempt,
         };
-        let oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let mut oci = spec::build(&input).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
+        let sandbox_dir = self.inner.paths.sandbox(&order.sandbox.id);
+        let ids = userns::wanted(spec_of_pod).then(|| self.id_range(order.uid)).transpose()?;
+        if ids.is_some() {
+            // Again, as a start of podling closes the directories that this opens.
+            self.check_user_namespaces()?;
+            tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
+        }
         let signal = stop_signal(&image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
-        let mounts = self.create_record(&new, Some(&image)).await?;
+        let mut mounts = self.create_record(&new, Some(&image)).await?;
+        if let Some(ids) = ids {
+            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &new.id, ids))?;
+        }
         let io = self.task_io(order, container)?;
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &self.inner.oci).await;
+        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
+        if ids.is_some() {
+            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+        }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
             Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
@@ -164,48 +176,6 @@ impl Runtime {
         }
     }
 
-    fn extras(
-        &self,
-        order: &StartOrder<'_>,
-        container: &Container,
-        volumes: &BTreeMap<String, PreparedVolume>,
-    ) -> Result<Extras, StartError> {
-        let machine = extras::Machine {
-            cap_sys_resource: self.inner.features.cap_sys_resource,
-            hugetlb: self.inner.cgroups.has("hugetlb"),
-        };
-        extras::of(&order.manifest.pod, container, volumes, &machine)
-    }
-
-    /// Where the container's mounts come from. A file system behind one that does not answer is given up in time.
-    async fn mount_sources(
-        &self,
-        order: &StartOrder<'_>,
-        container: &Container,
-        volumes: BTreeMap<String, PreparedVolume>,
-    ) -> Result<Vec<VolumeMountSource>, StartError> {
-        let env = spec::environment(container).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        let input = MountInput {
-            container: container.clone(),
-            volumes,
-            images: MountInput::images(pod_spec(order.manifest)?),
-            pod_dir: self.inner.paths.pod(order.uid),
-            env,
-        };
-        let job = tokio::task::spawn_blocking(move || input.sources());
-        match tokio::time::timeout(MOUNTS_LIMIT, job).await {
-            Ok(Ok(sources)) => sources,
-            Ok(Err(e)) => Err(StartError::config(e.to_string())),
-            Err(_) => Err(StartError::new(
-                "FailedMount",
-                format!(
-                    "the mounts of container {} are not ready: a file system does not answer",
-                    container.name
-                ),
-            )),
-        }
-    }
-
     /// Runs what was created.
     pub async fn start(&self, id: &str) -> Result<(), StartError> {
         match self.inner.ctd.start_task(id).await {
@@ -214,35 +184,7 @@ impl Runtime {
         }
     }
 
-    async fn create_pause(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
-        let sandbox = self.sandbox_paths(order.manifest, order.uid, order.sandbox, None)?;
-        let qos = qos::qos_class(pod_spec(order.manifest)?);
-        let id = new_id();
-        let oci = spec::pause(&spec::PauseInput {
-            pod: &order.manifest.pod,
-            uid: order.uid,
-            sandbox: &sandbox,
-            rootfs: &self.inner.pause_rootfs,
-            binary: &self.inner.pause,
-            cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
-            node: &self.inner.features,
-        });
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
-        self.create_record(&new, None).await?;
-        self.note_shim(order, &new.id)?;
-        let created = self.inner.ctd.create_task(&new.id, &[], &TaskIo::Null, &self.inner.oci).await;
-        let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
-        Ok(Started {
-            id: new.id,
-            image: new.image,
-            image_id: String::new(),
-            pid,
-            stale: false,
-            refused: None,
-        })
-    }
-
-    async fn new_container(
+    pub(super) async fn new_container(
         &self,
         order: &StartOrder<'_>,
         id: String,
@@ -274,13 +216,13 @@ impl Runtime {
             id,
             image,
             labels: labels.to_map(&self.inner.root_label),
-            runtime: self.inner.oci.clone(),
+            runtime: self.oci_runtime_of(pod_spec(order.manifest)?)?,
             spec: oci,
         })
     }
 
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
-    async fn create_record(
+    pub(super) async fn create_record(
         &self,
         new: &NewContainer,
         image: Option<&Image>,
@@ -293,7 +235,7 @@ impl Runtime {
         }
     }
 
-    fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
+    pub(super) fn note_shim(&self, order: &StartOrder<'_>, id: &str) -> Result<(), StartError> {
         self.inner
             .notes
             .add(&order.sandbox.id, id)

@@ -1,5 +1,6 @@
 //! The config file: its fields, what each may say, and the findings when it says something else.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_saphyr::Spanned;
 use super::error::{Finding, SettingsError};
 use super::tree::Value;
 use super::units::{parse_bytes, parse_duration};
-use super::{ContainerdChoice, check};
+use super::{ContainerdChoice, RuntimeClass, check, runtime_class};
 use crate::manifest::nearest;
 
 /// Every top-level field, as `docs/configuration.md` lists them.
@@ -29,6 +30,9 @@ pub(super) const FIELDS: &[&str] = &[
     "relistPeriod",
     "crashLoopBackOff",
     "seccompDefault",
+    "seccompProfileRoot",
+    "allowedUnsafeSysctls",
+    "runtimeClasses",
     "cgroupRoot",
     "containerLogMaxSize",
     "containerLogMaxFiles",
@@ -62,6 +66,9 @@ pub(super) struct FileSettings {
     pub backoff_max: Option<Duration>,
     pub backoff_reset: Option<Duration>,
     pub seccomp_default: Option<bool>,
+    pub seccomp_root: Option<PathBuf>,
+    pub allowed_sysctls: Option<Vec<String>>,
+    pub runtime_classes: Option<BTreeMap<String, RuntimeClass>>,
     pub cgroup_root: Option<String>,
     pub log_max_size: Option<u64>,
     pub log_max_files: Option<u32>,
@@ -150,12 +157,15 @@ impl Reader {
             "relistPeriod" => out.relist = Some(duration(name, value, 100, HOUR)?),
             "crashLoopBackOff" => self.backoff(value)?,
             "seccompDefault" => out.seccomp_default = Some(boolean(name, value)?),
+            "seccompProfileRoot" => out.seccomp_root = Some(path(name, value)?),
+            "allowedUnsafeSysctls" => out.allowed_sysctls = Some(sysctls(name, value)?),
+            "runtimeClasses" => out.runtime_classes = Some(runtime_class::read(name, value)?),
             "cgroupRoot" => out.cgroup_root = Some(checked(name, value, check::cgroup_root)?),
             "containerLogMaxSize" => out.log_max_size = Some(bytes(name, value, 1024)?),
             "containerLogMaxFiles" => out.log_max_files = Some(integer(name, value, 2, 1000)?),
             "cniConfDir" => out.cni_conf_dir = Some(path(name, value)?),
             "cniBinDirs" => out.cni_bin_dirs = Some(non_empty(name, paths(name, value)?)?),
-            "resolvConf" => out.resolv_conf = Some(path(name, value)?),
+            "resolvConf" => out.resolv_conf = Some(path_or_none(name, value)?),
             "clusterDNS" => out.cluster_dns = Some(addresses(name, value)?),
             "clusterDomain" => out.cluster_domain = Some(checked(name, value, check::domain)?),
             "ociRuntime" => out.runtime = Some(checked(name, value, check::runtime)?),
@@ -192,14 +202,14 @@ impl Reader {
 
 const HOUR: u64 = 3_600_000;
 
-fn unknown(name: &str, known: &[&str]) -> String {
+pub(super) fn unknown(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
         Some(word) => format!("unknown setting `{name}`; did you mean `{word}`?"),
         None => format!("unknown setting `{name}`; podling knows {}", known.join(", ")),
     }
 }
 
-fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str, String> {
+pub(super) fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str, String> {
     match value {
         Value::Text(s) => Ok(s),
         other => Err(format!("{name}: {other} is not a string")),
@@ -274,6 +284,14 @@ fn path(name: &str, value: &Value) -> Result<PathBuf, String> {
     }
 }
 
+/// A path, or the empty string.
+fn path_or_none(name: &str, value: &Value) -> Result<PathBuf, String> {
+    match value {
+        Value::Text(text) if text.is_empty() => Ok(PathBuf::new()),
+        other => path(name, other),
+    }
+}
+
 fn list<'a>(name: &str, value: &'a Value) -> Result<&'a [Spanned<Value>], String> {
     match value {
         Value::List(items) => Ok(items),
@@ -291,6 +309,16 @@ fn non_empty<T>(name: &str, items: Vec<T>) -> Result<Vec<T>, String> {
     } else {
         Ok(items)
     }
+}
+
+/// Patterns of sysctls, with dots.
+fn sysctls(name: &str, value: &Value) -> Result<Vec<String>, String> {
+    let pattern = |(i, item): (usize, &Spanned<Value>)| {
+        let name = format!("{name}[{i}]");
+        let pattern = text(&name, &item.value)?;
+        crate::manifest::sysctl::check_pattern(pattern).map_err(|e| format!("{name}: {e}"))
+    };
+    list(name, value)?.iter().enumerate().map(pattern).collect()
 }
 
 fn addresses(name: &str, value: &Value) -> Result<Vec<String>, String> {

@@ -8,9 +8,11 @@ mod error;
 mod file;
 mod log;
 mod paths;
+mod runtime_class;
 mod tree;
 mod units;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use sha2::{Digest, Sha256};
 pub use error::{Finding, SettingsError};
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
+pub use runtime_class::RuntimeClass;
 pub use units::parse_duration;
 
 /// What the command line says, before the config file is read.
@@ -105,6 +108,14 @@ pub struct Settings {
     pub backoff_reset: Duration,
     /// Containers without a seccomp profile get RuntimeDefault (`seccompDefault`); default true.
     pub seccomp_default: bool,
+    /// Directory below which `localhostProfile` of seccomp profiles is looked for (`seccompProfileRoot`); default
+    /// `/var/lib/podling/seccomp`.
+    pub seccomp_root: PathBuf,
+    /// Sysctls beyond the safe ones that pods may set, `*` at the end of one meaning anything
+    /// (`allowedUnsafeSysctls`); default none.
+    pub allowed_sysctls: Vec<String>,
+    /// What a pod's `runtimeClassName` means (`runtimeClasses`); default none.
+    pub runtime_classes: BTreeMap<String, RuntimeClass>,
     /// Root of podling's cgroups (`cgroupRoot`); default `/podling`.
     pub cgroup_root: String,
     /// Log size at which the logger rotates (`containerLogMaxSize`), in bytes; default 10 MiB.
@@ -147,6 +158,9 @@ impl Settings {
             backoff_max: seconds(300),
             backoff_reset: seconds(600),
             seccomp_default: true,
+            seccomp_root: paths.state().join("seccomp"),
+            allowed_sysctls: Vec::new(),
+            runtime_classes: BTreeMap::new(),
             cgroup_root: default_cgroup_root(&paths),
             log_max_size: 10 << 20,
             log_max_files: 5,
@@ -191,6 +205,9 @@ impl Settings {
             ("ociRuntime", self.runtime == fresh.runtime),
             ("relistPeriod", self.relist == fresh.relist),
             ("seccompDefault", self.seccomp_default == fresh.seccomp_default),
+            ("seccompProfileRoot", self.seccomp_root == fresh.seccomp_root),
+            ("allowedUnsafeSysctls", self.allowed_sysctls == fresh.allowed_sysctls),
+            ("runtimeClasses", self.runtime_classes == fresh.runtime_classes),
             ("cgroupRoot", self.cgroup_root == fresh.cgroup_root),
             ("containerLogMaxSize", self.log_max_size == fresh.log_max_size),
             ("containerLogMaxFiles", self.log_max_files == fresh.log_max_files),
@@ -224,6 +241,9 @@ impl Settings {
         set(&mut self.backoff_max, file.backoff_max);
         set(&mut self.backoff_reset, file.backoff_reset);
         set(&mut self.seccomp_default, file.seccomp_default);
+        set(&mut self.seccomp_root, file.seccomp_root);
+        set(&mut self.allowed_sysctls, file.allowed_sysctls);
+        set(&mut self.runtime_classes, file.runtime_classes);
         set(&mut self.cgroup_root, file.cgroup_root);
         set(&mut self.log_max_size, file.log_max_size);
         set(&mut self.log_max_files, file.log_max_files);

@@ -91,10 +91,7 @@ impl Scanner {
 
     /// Changes the settings; files are read again by the new ones.
     pub fn set_options(&mut self, options: FileSourceOptions, now: Instant) {
-        let reread = options.read.strict != self.options.read.strict
-            || options.read.name_suffix != self.options.read.name_suffix
-            || options.read.node_name != self.options.read.node_name
-            || options.object_dirs != self.options.object_dirs;
+        let reread = options.read != self.options.read || options.object_dirs != self.options.object_dirs;
         self.options = options;
         if reread {
             self.entries.values_mut().for_each(|e| e.reread(now));

@@ -12,8 +12,10 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::SystemError;
 
+mod idmap;
 mod rootfs;
 
+pub use idmap::bind_mapped;
 pub use rootfs::{RootfsMount, mount_rootfs, with_rootfs};
 
 /// How a tmpfs is made. It always is nosuid and nodev.

@@ -21,11 +21,15 @@ pub enum Ns {
     Ipc,
     /// Hostname.
     Uts,
+    /// User and group ids; see [`super::userns`].
+    User,
 }
 
 impl Ns {
-    /// All kinds.
+    /// All kinds that a pod has in any case.
     pub const ALL: [Ns; 3] = [Ns::Net, Ns::Ipc, Ns::Uts];
+    /// All that can be pinned, the owner of the others last.
+    const PINS: [Ns; 4] = [Ns::Net, Ns::Ipc, Ns::Uts, Ns::User];
 
     /// Name of the pin in its directory, and of the link under `/proc/PID/ns`.
     pub fn name(self) -> &'static str {
@@ -33,14 +37,16 @@ impl Ns {
             Ns::Net => "net",
             Ns::Ipc => "ipc",
             Ns::Uts => "uts",
+            Ns::User => "user",
         }
     }
 
-    fn flag(self) -> UnshareFlags {
+    pub(super) fn flag(self) -> UnshareFlags {
         match self {
             Ns::Net => UnshareFlags::NEWNET,
             Ns::Ipc => UnshareFlags::NEWIPC,
             Ns::Uts => UnshareFlags::NEWUTS,
+            Ns::User => UnshareFlags::NEWUSER,
         }
     }
 }
@@ -58,6 +64,17 @@ pub fn create_pinned(dir: &Path, which: &[Ns], hostname: Option<&str>) -> Result
     if !which.is_empty() && which.iter().all(|ns| is_pinned(&dir.join(ns.name()))) {
         return Ok(());
     }
+    make_pin_files(dir, which)?;
+    let made = on_own_thread("make-namespaces", || make_and_pin(dir, which, hostname));
+    if made.is_err() {
+        // The first error is the one to tell; what is left is found by the next call or by the clean-up.
+        let _ = unpin_files(dir);
+    }
+    made
+}
+
+/// Empty files to pin namespaces on, in place of whatever an earlier attempt left.
+pub(super) fn make_pin_files(dir: &Path, which: &[Ns]) -> Result<(), SystemError> {
     unpin_files(dir)?;
     fs::create_dir_all(dir).map_err(|e| SystemError::path("create the directory", dir, e))?;
     for ns in which {
@@ -70,12 +87,7 @@ pub fn create_pinned(dir: &Path, which: &[Ns], hostname: Option<&str>) -> Result
             .open(&file)
             .map_err(|e| SystemError::path("create the namespace pin", file, e))?;
     }
-    let made = on_own_thread("make-namespaces", || make_and_pin(dir, which, hostname));
-    if made.is_err() {
-        // The first error is the one to tell; what is left is found by the next call or by the clean-up.
-        let _ = unpin_files(dir);
-    }
-    made
+    Ok(())
 }
 
 fn make_and_pin(dir: &Path, which: &[Ns], hostname: Option<&str>) -> Result<(), SystemError> {
@@ -126,7 +138,7 @@ pub fn unpin(dir: &Path) -> Result<(), SystemError> {
 }
 
 fn unpin_files(dir: &Path) -> Result<(), SystemError> {
-    for ns in Ns::ALL {
+    for ns in Ns::PINS {
         let file = dir.join(ns.name());
         // More than one mount can lie on a pin after a crash between two attempts.
         while is_pinned(&file) {

@@ -25,6 +25,12 @@ pub struct NodeFeatures {
     pub cgroup_version: CgroupVersion,
     /// Whether the kernel filters system calls.
     pub seccomp: bool,
+    /// The kernel's version, its first two numbers.
+    pub kernel: (u32, u32),
+    /// Whether AppArmor is on.
+    pub apparmor: bool,
+    /// Whether SELinux is on.
+    pub selinux: bool,
     /// The AppArmor profile for containers, where AppArmor is on and the profile is loaded.
     pub apparmor_profile: Option<String>,
     /// `thermal_throttle` directories in `/sys` that containers must not read.
@@ -34,6 +40,9 @@ pub struct NodeFeatures {
 /// The profile that containerd and others load for containers.
 const APPARMOR_PROFILE: &str = "cri-containerd.apparmor.d";
 
+/// Profiles that the kernel has loaded, one a line; there only with AppArmor and securityfs.
+pub const APPARMOR_PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
+
 /// `CAP_SYS_RESOURCE`, from `linux/capability.h`.
 const CAP_SYS_RESOURCE: u8 = 24;
 
@@ -42,6 +51,7 @@ pub fn node_features() -> NodeFeatures {
     let status = read("/proc/self/status");
     let capabilities = bounding_set(&status);
     let meminfo = read("/proc/meminfo");
+    let apparmor = read("/sys/module/apparmor/parameters/enabled");
     NodeFeatures {
         cap_sys_resource: capabilities.contains(&CAP_SYS_RESOURCE),
         capabilities,
@@ -51,10 +61,10 @@ pub fn node_features() -> NodeFeatures {
         swap: kibibytes(&meminfo, "SwapTotal:") > 0,
         cgroup_version: CgroupVersion::detect(),
         seccomp: status.lines().any(|line| line.starts_with("Seccomp:")),
-        apparmor_profile: loaded_profile(
-            &read("/sys/module/apparmor/parameters/enabled"),
-            &read("/sys/kernel/security/apparmor/profiles"),
-        ),
+        kernel: kernel_version(&rustix::system::uname().release().to_string_lossy()).unwrap_or_default(),
+        apparmor: apparmor.starts_with('Y'),
+        selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+        apparmor_profile: loaded_profile(&apparmor, &read(APPARMOR_PROFILES)),
         thermal_throttle: thermal_throttle(Path::new("/sys/devices/system/cpu")),
     }
 }
@@ -94,6 +104,12 @@ fn bounding_set(status: &str) -> BTreeSet<u8> {
     (0..64).filter(|bit| bits & (1 << bit) != 0).collect()
 }
 
+/// Major and minor number in front of a version such as `6.1.0-13-amd64`.
+pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 fn kibibytes(meminfo: &str, key: &str) -> u64 {
     meminfo
         .lines()
@@ -102,9 +118,14 @@ fn kibibytes(meminfo: &str, key: &str) -> u64 {
         .unwrap_or(0)
 }
 
+/// Whether the text of [`APPARMOR_PROFILES`] lists a profile, in whatever mode.
+pub fn is_loaded(profiles: &str, name: &str) -> bool {
+    // The mode in brackets ends the line; names may hold spaces.
+    profiles.lines().any(|line| line.rsplit_once(" (").map_or(line, |(profile, _)| profile) == name)
+}
+
 fn loaded_profile(enabled: &str, profiles: &str) -> Option<String> {
-    let loaded = profiles.lines().any(|line| line.split_whitespace().next() == Some(APPARMOR_PROFILE));
-    (enabled.starts_with('Y') && loaded).then(|| APPARMOR_PROFILE.to_owned())
+    (enabled.starts_with('Y') && is_loaded(profiles, APPARMOR_PROFILE)).then(|| APPARMOR_PROFILE.to_owned())
 }
 
 fn thermal_throttle(cpus: &Path) -> Vec<String> {
@@ -151,6 +172,13 @@ mod tests {
         let mut node = node_features();
         node.seccomp = false;
         assert!(node.notes().iter().any(|n| n.contains("without a system call filter")));
+    }
+
+    #[test]
+    fn kernel_versions_are_their_first_two_numbers() {
+        assert_eq!(kernel_version("6.1.0-13-amd64"), Some((6, 1)));
+        assert_eq!(kernel_version("4.8"), Some((4, 8)));
+        assert_eq!(kernel_version("six"), None);
     }
 
     #[test]

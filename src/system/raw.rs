@@ -128,6 +128,84 @@ pub fn signal(number: i32) -> Option<Signal> {
     Some(unsafe { Signal::from_raw_unchecked(number) })
 }
 
+/// Starts `program`, which waits for its standard input to end, in namespaces of its own: a user namespace that
+/// owns the others. In it no id has a meaning yet. Its loopback interface is up and it has this host name.
+///
+/// # Errors
+/// The kernel's, also for what fails in the child before `program` runs.
+pub fn spawn_in_user_namespace(
+    program: &std::path::Path,
+    flags: UnshareFlags,
+    hostname: Option<&str>,
+) -> std::io::Result<std::process::Child> {
+    use std::os::unix::process::CommandExt;
+
+    let hostname = hostname.map(str::to_owned).filter(|_| flags.contains(UnshareFlags::NEWUTS));
+    let mut command = std::process::Command::new(program);
+    command.env_clear().stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated or locked; the child
+    // has one thread, as the kernel demands of one that leaves its user namespace.
+    unsafe {
+        command.pre_exec(move || {
+            unshare_thread(flags | UnshareFlags::NEWUSER)?;
+            if flags.contains(UnshareFlags::NEWNET) {
+                loopback_up()?;
+            }
+            match &hostname {
+                Some(name) => rustix::system::sethostname(name.as_bytes()).map_err(Into::into),
+                None => Ok(()),
+            }
+        });
+    }
+    command.spawn()
+}
+
+/// `struct mount_attr` of `linux/mount.h`.
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// `MOUNT_ATTR_IDMAP` of `linux/mount.h`.
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+/// `AT_RECURSIVE` of `linux/fcntl.h`.
+const AT_RECURSIVE: libc::c_int = 0x8000;
+
+/// Maps the ids of a detached tree of mounts: what belongs to 0 on the disk is seen as belonging to 0 in the
+/// user namespace, and so on.
+///
+/// # Errors
+/// The kernel's: `EINVAL` for a file system that cannot do this, `ENOSYS` before Linux 5.12.
+pub fn map_mount_ids(
+    tree: std::os::fd::BorrowedFd<'_>,
+    user_namespace: std::os::fd::BorrowedFd<'_>,
+) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let attr = MountAttr {
+        attr_set: MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: user_namespace.as_raw_fd() as u64,
+    };
+    // SAFETY: the descriptors are open, the path is an empty C string, and `attr` is a mount_attr of the size
+    // that is given with it; the kernel only reads it.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | AT_RECURSIVE,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,8 +46,12 @@ pub(super) fn prepare(
         }
     }
     // Explicit, as the umask took some of it: any user of the pod may write.
-    fs::set_permissions(&directory, Permissions::from_mode(0o777))
-        .map_err(VolumeError::io("change the mode of", &directory))?;
+    let mode = fs::metadata(&directory).map_err(VolumeError::io("look at", &directory))?.permissions().mode();
+    // Left alone when it is so: fsGroup adds to it.
+    if mode & 0o777 != 0o777 {
+        fs::set_permissions(&directory, Permissions::from_mode(0o777))
+            .map_err(VolumeError::io("change the mode of", &directory))?;
+    }
     Ok(PreparedVolume { host_path: directory, is_file: false, read_only: false })
 }
 

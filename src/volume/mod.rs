@@ -6,6 +6,7 @@
 
 mod claim;
 mod empty_dir;
+pub mod fs_group;
 mod host_path;
 mod huge_pages;
 mod image;
@@ -27,6 +28,7 @@ use tokio::time::timeout;
 use crate::manifest::annotations;
 use crate::system::{SystemError, mounts, subpath};
 
+pub use fs_group::FsGroup;
 pub use image::image_dir;
 use mount_table::MountTable;
 

@@ -58,7 +58,18 @@ fn the_specification_names_every_scenario_and_no_other() {
         let source = read(&format!("tests/scenarios/{module}.rs"));
         assert!(source.contains(&format!("#[test]\nfn {test}()")), "docs/specification.md names {name}");
     }
-    for module in ["cli", "directory", "faults", "isolation", "logs", "network", "pods", "restarts"] {
+    for module in [
+        "cli",
+        "directory",
+        "faults",
+        "isolation",
+        "logs",
+        "names",
+        "network",
+        "pods",
+        "restarts",
+        "security",
+    ] {
         for test in read(&format!("tests/scenarios/{module}.rs")).split("#[test]\nfn ").skip(1) {
             let name = format!("{module}::{}", test.split('(').next().unwrap_or_default());
             assert!(named.contains(&name.as_str()), "docs/specification.md does not name {name}");

@@ -64,16 +64,10 @@ pub static POD_SPEC: Object = Object {
         f("hostIPC", Bool, HONOURED),
         f("hostNetwork", Bool, HONOURED),
         f("hostPID", Bool, HONOURED),
-        f(
-            "hostUsers",
-            Bool,
-            refused(
-                "the containers would run without a user namespace of their own, with the host's user ids",
-            ),
-        )
-        .but(&[(Lit::Bool(true), HONOURED)]),
+        f("hostUsers", Bool, HONOURED)
+            .note("`false` takes Linux 5.19 and file systems that can map ids; a pod that cannot have it waits"),
         f("hostname", Text, HONOURED),
-        f("hostnameOverride", Text, refused("the pod would see another host name; use hostname")),
+        f("hostnameOverride", Text, HONOURED),
         f(
             "imagePullSecrets",
             Objects(&LOCAL_OBJECT_REFERENCE),
@@ -87,11 +81,7 @@ pub static POD_SPEC: Object = Object {
             .note("Not warned about when it is this node's name"),
         f("nodeSelector", TextMap, CLUSTER),
         f("os", Shape::Object(&POD_OS), HONOURED),
-        f(
-            "overhead",
-            QuantityMap,
-            refused("it belongs to a RuntimeClass, and the pod's limits would come out smaller without it"),
-        ),
+        f("overhead", QuantityMap, HONOURED).note("Added to the requests and limits of the pod's cgroup"),
         f("preemptionPolicy", Text, PRIORITY),
         f("priority", Int32, PRIORITY),
         f("priorityClassName", Text, PRIORITY).but(&[(Lit::Text(""), HONOURED)]),
@@ -115,9 +105,13 @@ pub static POD_SPEC: Object = Object {
         f(
             "runtimeClassName",
             Text,
-            refused("runtime classes are not supported; the pod would run in the default runtime"),
+            warned("`runtimeClasses` in the settings of this node does not name this class"),
         )
-        .but(&[(Lit::Text(""), HONOURED)]),
+        .but(&[(Lit::Text(""), HONOURED)])
+        .note(
+            "Honoured, and not warned about, for the classes that the settings name. Where they name none, the pod \
+             runs in the default runtime; where they name others, it waits",
+        ),
         f("schedulerName", Text, CLUSTER)
             .but(&[(Lit::Text("default-scheduler"), HONOURED), (Lit::Text(""), HONOURED)]),
         f(
@@ -129,15 +123,9 @@ pub static POD_SPEC: Object = Object {
         f("securityContext", Shape::Object(&POD_SECURITY_CONTEXT), HONOURED),
         f("serviceAccount", Text, ACCOUNT).but(&[(Lit::Text(""), HONOURED)]),
         f("serviceAccountName", Text, ACCOUNT).but(&[(Lit::Text(""), HONOURED)]),
-        f("setHostnameAsFQDN", Bool, refused("the pod would see a short host name"))
-            .but(&[(Lit::Bool(false), HONOURED)]),
+        f("setHostnameAsFQDN", Bool, HONOURED),
         f("shareProcessNamespace", Bool, HONOURED),
-        f(
-            "subdomain",
-            Text,
-            refused("there is no cluster domain for it, and the pod would see another host name"),
-        )
-        .but(&[(Lit::Text(""), HONOURED)]),
+        f("subdomain", Text, HONOURED).note("Its domain ends with `clusterDomain` of the settings, if set"),
         f("terminationGracePeriodSeconds", Int64, HONOURED),
         f("tolerations", Objects(&TOLERATION), CLUSTER),
         f("topologySpreadConstraints", Objects(&TOPOLOGY_SPREAD_CONSTRAINT), CLUSTER),

@@ -1,35 +1,35 @@
 //! Security contexts.
 
 use super::Shape::{Bool, Int64, Int64s, Objects, Text, Texts};
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, warned};
 
 /// For what only Windows knows.
 const WINDOWS: Support = warned("it has no meaning on Linux");
-/// For SELinux labels.
-const SELINUX: Support =
-    refused("SELinux labels are not set; the container would run with the default label");
+/// On SELinux labels.
+const SELINUX_NOTE: &str = "On a host without SELinux it has no effect, and an event says so. The label is set on \
+    processes and on the container's own files, not on volumes";
 
 /// `PodSecurityContext`.
 pub static POD_SECURITY_CONTEXT: Object = Object {
     name: "PodSecurityContext",
     fields: &[
         f("appArmorProfile", Shape::Object(&APP_ARMOR_PROFILE), HONOURED),
-        f("fsGroup", Int64, refused("the group of the volumes' files would not be set")),
-        f("fsGroupChangePolicy", Text, warned("it only says how fsGroup is applied, which is not supported")),
+        f("fsGroup", Int64, HONOURED),
+        f("fsGroupChangePolicy", Text, HONOURED),
         f("runAsGroup", Int64, HONOURED),
         f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts"),
         f("runAsUser", Int64, HONOURED),
         f(
             "seLinuxChangePolicy",
             Text,
-            warned("it only says how seLinuxOptions are applied, which are not supported"),
+            warned("it says how volumes are labelled, and volumes keep the labels they have"),
         ),
-        f("seLinuxOptions", Shape::Object(&SE_LINUX_OPTIONS), SELINUX).but(&[(Lit::Empty, HONOURED)]),
+        f("seLinuxOptions", Shape::Object(&SE_LINUX_OPTIONS), HONOURED).note(SELINUX_NOTE),
         f("seccompProfile", Shape::Object(&SECCOMP_PROFILE), HONOURED),
         f("supplementalGroups", Int64s, HONOURED),
-        f("supplementalGroupsPolicy", Text, refused("the groups of the image's user are always added"))
-            .but(&[(Lit::Text("Merge"), HONOURED)]),
-        f("sysctls", Objects(&SYSCTL), refused("the pod would run with other kernel settings")),
+        f("supplementalGroupsPolicy", Text, HONOURED),
+        f("sysctls", Objects(&SYSCTL), HONOURED)
+            .note("The kubelet's safe ones, and those that `allowedUnsafeSysctls` in the settings names"),
         f("windowsOptions", Shape::Object(&WINDOWS_SECURITY_CONTEXT_OPTIONS), WINDOWS)
             .but(&[(Lit::Empty, HONOURED)]),
     ],
@@ -43,13 +43,12 @@ pub static SECURITY_CONTEXT: Object = Object {
         f("appArmorProfile", Shape::Object(&APP_ARMOR_PROFILE), HONOURED),
         f("capabilities", Shape::Object(&CAPABILITIES), HONOURED),
         f("privileged", Bool, HONOURED),
-        f("procMount", Text, refused("only the default /proc is offered"))
-            .but(&[(Lit::Text("Default"), HONOURED), (Lit::Text(""), HONOURED)]),
+        f("procMount", Text, HONOURED).note("`Unmasked` needs `hostUsers: false`, as the API has it"),
         f("readOnlyRootFilesystem", Bool, HONOURED),
         f("runAsGroup", Int64, HONOURED),
         f("runAsNonRoot", Bool, HONOURED).note("Checked when the container starts"),
         f("runAsUser", Int64, HONOURED),
-        f("seLinuxOptions", Shape::Object(&SE_LINUX_OPTIONS), SELINUX).but(&[(Lit::Empty, HONOURED)]),
+        f("seLinuxOptions", Shape::Object(&SE_LINUX_OPTIONS), HONOURED).note(SELINUX_NOTE),
         f("seccompProfile", Shape::Object(&SECCOMP_PROFILE), HONOURED),
         f("windowsOptions", Shape::Object(&WINDOWS_SECURITY_CONTEXT_OPTIONS), WINDOWS)
             .but(&[(Lit::Empty, HONOURED)]),
@@ -61,8 +60,8 @@ pub static APP_ARMOR_PROFILE: Object = Object {
     name: "AppArmorProfile",
     fields: &[
         f("localhostProfile", Text, HONOURED),
-        f("type", Text, refused("AppArmor profiles are not applied; the container would run unconfined"))
-            .but(&[(Lit::Text("Unconfined"), HONOURED)]),
+        f("type", Text, HONOURED)
+            .note("On a host without AppArmor `RuntimeDefault` is without effect and `Localhost` waits"),
     ],
 };
 
@@ -85,11 +84,8 @@ pub static SE_LINUX_OPTIONS: Object = Object {
 pub static SECCOMP_PROFILE: Object = Object {
     name: "SeccompProfile",
     fields: &[
-        f("localhostProfile", Text, HONOURED),
-        f("type", Text, HONOURED).but(&[(
-            Lit::Text("Localhost"),
-            refused("profiles from files are not supported; use RuntimeDefault or Unconfined"),
-        )]),
+        f("localhostProfile", Text, HONOURED).note("Below `seccompProfileRoot` of the settings"),
+        f("type", Text, HONOURED),
     ],
 };
 

@@ -158,15 +158,15 @@ fn profiles(
 ) {
     if let Some(profile) = seccomp {
         let file = profile.localhost_profile.as_deref();
-        profile_type(&profile.type_, file, &path.field("seccompProfile"), findings);
+        profile_type(&profile.type_, file, true, &path.field("seccompProfile"), findings);
     }
     if let Some(profile) = apparmor {
         let file = profile.localhost_profile.as_deref();
-        profile_type(&profile.type_, file, &path.field("appArmorProfile"), findings);
+        profile_type(&profile.type_, file, false, &path.field("appArmorProfile"), findings);
     }
 }
 
-fn profile_type(kind: &str, file: Option<&str>, path: &Path, findings: &mut Findings<'_>) {
+fn profile_type(kind: &str, file: Option<&str>, is_file: bool, path: &Path, findings: &mut Findings<'_>) {
     if kind.is_empty() {
         findings.required(&path.field("type"), "");
     } else {
@@ -174,11 +174,23 @@ fn profile_type(kind: &str, file: Option<&str>, path: &Path, findings: &mut Find
     }
     let path = path.field("localhostProfile");
     match file.filter(|file| !file.is_empty()) {
+        Some(file) if kind == "Localhost" => localhost(file, is_file, &path, findings),
         None if kind == "Localhost" => findings.required(&path, "must be set when type is Localhost"),
         Some(_) if kind != "Localhost" => {
             findings.error(Code::Invalid, &path, "Forbidden: can only be set when type is Localhost");
         }
         _ => {}
+    }
+}
+
+/// Seccomp profiles are files below a directory, AppArmor profiles have names in the kernel.
+fn localhost(profile: &str, is_file: bool, path: &Path, findings: &mut Findings<'_>) {
+    if is_file && profile.starts_with('/') {
+        findings.invalid(path, profile, "must be a relative path");
+    } else if is_file && profile.split('/').any(|part| part == "..") {
+        findings.invalid(path, profile, "must not contain '..'");
+    } else if !is_file && profile.trim() != profile {
+        findings.invalid(path, profile, "must not be padded with whitespace");
     }
 }
 

@@ -16,6 +16,8 @@ use crate::manifest::positions::{Findings, Path};
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
+/// The kernel's limit for a host name.
+const MAX_HOSTNAME: usize = 64;
 
 /// Checks a spec.
 pub fn check(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
@@ -139,6 +141,7 @@ fn host(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
             findings.invalid(&path.field(field), name, LABEL);
         }
     }
+    hostname_override(spec, path, findings);
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         findings.invalid(
             &path.field("shareProcessNamespace"),
@@ -171,6 +174,23 @@ fn host(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
             if set == Some(true) {
                 findings.forbidden(&path.field(field), "when `hostUsers` is false");
             }
+        }
+    }
+}
+
+fn hostname_override(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
+    let Some(name) = spec.hostname_override.as_deref() else { return };
+    let at = path.field("hostnameOverride");
+    if name.len() > MAX_HOSTNAME {
+        let text = format!("must be no more than {MAX_HOSTNAME} characters");
+        findings.invalid(&at, name, &text);
+    } else if !is_subdomain(name) {
+        findings.invalid(&at, name, SUBDOMAIN);
+    }
+    for (field, set) in [("setHostnameAsFQDN", spec.set_hostname_as_fqdn), ("hostNetwork", spec.host_network)]
+    {
+        if set == Some(true) {
+            findings.forbidden(&path.field(field), "when `hostnameOverride` is set");
         }
     }
 }

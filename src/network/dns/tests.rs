@@ -15,7 +15,8 @@ fn policy(policy: &str) -> PodSpec {
 
 fn made(spec: &PodSpec, host: &HostResolv, dns: &[&str], domain: Option<&str>) -> (String, Vec<String>) {
     let dns: Vec<String> = dns.iter().map(|s| (*s).to_owned()).collect();
-    resolv_conf(spec, "shop", host, &dns, domain).unwrap()
+    let (text, notes) = resolv_conf(spec, "shop", host, &dns, domain).unwrap();
+    (text, notes.into_iter().map(|n| format!("{}: {}", n.reason, n.message)).collect())
 }
 
 const PLAIN: &str = "# made by hand\nsearch old.example\nsearch lan.example. .\nnameserver 192.0.2.1 # first\n\
@@ -29,10 +30,12 @@ fn default_gives_the_hosts_values() {
 }
 
 #[test]
-fn cluster_first_without_cluster_dns_is_default_and_a_note() {
+fn cluster_first_without_cluster_dns_is_default() {
     let (text, notes) = made(&PodSpec::default(), &host(PLAIN), &[], None);
     assert_eq!(text, "search lan.example\nnameserver 192.0.2.1\noptions ndots:3 edns0\n");
-    assert_eq!(notes, ["dnsPolicy ClusterFirst: no clusterDNS is set, so the host's resolver is used"]);
+    assert_eq!(notes, [""; 0]);
+    let spec = policy("ClusterFirstWithHostNet");
+    assert!(made(&spec, &host(PLAIN), &[], None).1[0].starts_with("MissingClusterDNS: "));
 }
 
 #[test]
@@ -57,7 +60,9 @@ fn on_the_hosts_network_cluster_first_means_the_host_and_its_stub_works() {
     assert_eq!(text, "nameserver 127.0.0.53\n");
     assert_eq!(
         notes,
-        ["dnsPolicy ClusterFirstWithHostNet: no clusterDNS is set, so the host's resolver is used"]
+        [
+            "MissingClusterDNS: dnsPolicy ClusterFirstWithHostNet: clusterDNS is not set, so the pod gets what Default gives"
+        ]
     );
 }
 
@@ -147,8 +152,12 @@ fn what_resolvers_ignore_is_cut_and_named() {
     let (text, notes) = made(&spec, &host(PLAIN), &[], None);
     assert_eq!(text.lines().filter(|l| l.starts_with("nameserver")).count(), 3);
     assert_eq!(text.lines().next().unwrap().split(' ').count(), 33);
-    assert_eq!(notes[0], "resolvers use 3 DNS servers; left out: 192.0.2.4, 192.0.2.5");
-    assert!(notes[1].contains("left out: s32.example, "), "{notes:?}");
+    assert_eq!(
+        notes[0],
+        "DNSConfigForming: Nameserver limits were exceeded, some nameservers have been omitted, the applied \
+         nameserver line is: 192.0.2.1 192.0.2.2 192.0.2.3; left out: 192.0.2.4 192.0.2.5"
+    );
+    assert!(notes[1].contains("left out: s32.example "), "{notes:?}");
 }
 
 #[test]
@@ -162,4 +171,15 @@ fn a_search_line_never_passes_its_length() {
     let (text, notes) = made(&spec, &host(PLAIN), &[], None);
     assert!(text.lines().next().unwrap().len() <= "search ".len() + 2048);
     assert_eq!(notes.len(), 1);
+}
+
+#[test]
+fn an_empty_resolv_conf_setting_leaves_nothing_to_inherit() {
+    let none = HostResolv::load(Path::new("")).unwrap();
+    assert_eq!(made(&policy("Default"), &none, &[], None).0, "search .\nnameserver 127.0.0.1\n");
+    let cluster = made(&policy("ClusterFirst"), &none, &["10.96.0.10"], Some("cluster.local")).0;
+    assert_eq!(
+        cluster,
+        "search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
+    );
 }

@@ -4,13 +4,14 @@
 //! Nothing here touches the machine, except `user`, which reads two files of an image. What depends on the
 //! machine comes in as [`NodeFeatures`]; what others prepared comes in as paths.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use oci_spec::image::ImageConfiguration;
 use oci_spec::runtime::{
-    Linux, LinuxDevice, LinuxDeviceType, LinuxNamespace, LinuxNamespaceType, Root, Spec,
+    Linux, LinuxDevice, LinuxDeviceType, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceType, Root,
+    Spec,
 };
 
 use crate::manifest::QuantityError;
@@ -19,6 +20,7 @@ use crate::system::devices::HostDevice;
 use crate::system::node::NodeFeatures;
 
 mod annotations;
+mod apparmor;
 mod capabilities;
 mod expansion;
 mod extras;
@@ -29,14 +31,20 @@ pub mod qos;
 mod resources;
 mod seccomp;
 mod seccomp_default;
+mod seccomp_file;
 mod security;
+mod selinux;
+pub mod sysctls;
 pub mod user;
 
+pub use apparmor::AppArmor;
 pub use expansion::{expand, expand_strictly};
 pub use extras::{DeviceGrant, Extras};
 pub use mounts::{Propagation, VolumeMountSource};
 pub use pause::{PauseInput, pause};
 pub use process::{environment, exec_process};
+pub use seccomp_file::SeccompFile;
+pub use security::localhost_profile;
 pub use user::{ResolvedUser, UserError, UserSpec};
 
 /// Version of the runtime specification that is written.
@@ -71,6 +79,8 @@ pub struct SpecInput<'a> {
     pub node: &'a NodeFeatures,
     /// Whether containers without a seccomp profile get the default one.
     pub seccomp_default: bool,
+    /// The profile that [`localhost_profile`] names, read.
+    pub seccomp_file: Option<&'a SeccompFile>,
     /// Directories behind the image's `VOLUME`s: path in the container, path on the host.
     pub image_volumes: &'a [(String, PathBuf)],
     /// Devices for a privileged container, from [`crate::system::devices::host_devices`].
@@ -94,6 +104,8 @@ pub struct SandboxPaths {
     pub uts: Option<PathBuf>,
     /// Process ids.
     pub pid: PidNamespace,
+    /// The user namespace that owns the others (`hostUsers: false`).
+    pub user: Option<UserNamespace>,
     /// The pod's `/dev/shm`; None with the host's IPC namespace.
     pub shm: Option<PathBuf>,
     /// Source of `/etc/hosts`.
@@ -106,6 +118,17 @@ pub struct SandboxPaths {
     pub hostname: String,
     /// The pod's log directory.
     pub log_directory: PathBuf,
+}
+
+/// A user namespace and the ids of the host behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserNamespace {
+    /// Its pin.
+    pub path: PathBuf,
+    /// User and group id on the host that is 0 inside.
+    pub first_id: u32,
+    /// How many ids there are.
+    pub count: u32,
 }
 
 /// Where a container's processes are numbered.
@@ -197,6 +220,27 @@ pub enum SpecError {
         /// Why.
         reason: &'static str,
     },
+    /// A seccomp profile from a file that is no profile.
+    #[error("container {container}: seccomp profile {} cannot be used: {reason}", path.display())]
+    SeccompFile {
+        /// The container's name.
+        container: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An AppArmor profile on a host without AppArmor.
+    #[error(
+        "container {container}: appArmorProfile {profile:?} cannot be enforced: AppArmor is not enabled on this \
+         host; enable it and load the profile, or use RuntimeDefault or Unconfined"
+    )]
+    NoAppArmor {
+        /// The container's name.
+        container: String,
+        /// The profile's.
+        profile: String,
+    },
     /// A path that is none.
     #[error(
         "container {container}: {field} {path:?} is not a path a container can have: it must be absolute and without `..`"
@@ -249,14 +293,17 @@ pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
         .set_namespaces(Some(namespaces(input.sandbox, input.node, input.privileged())))
         .set_cgroups_path(Some(input.cgroup_path.into()))
         .set_resources(Some(resources::of(input)?))
-        .set_sysctl(sysctls(input.sandbox))
+        .set_sysctl(sysctls(input.pod, input.sandbox))
         .set_seccomp(security::seccomp(input, &capabilities)?)
         .set_rootfs_propagation(mounts::rootfs_propagation(input.mounts));
+    map_ids(&mut linux, input.sandbox);
+    let labels = selinux::labels(input);
+    linux.set_mount_label(labels.as_ref().map(|l| l.mount.clone()));
     let nodes = extras::nodes(input.host_devices, &input.extras.devices);
     if input.privileged() || !nodes.is_empty() {
         linux.set_devices(Some(nodes.into_iter().map(device).collect()));
     }
-    if !input.privileged() {
+    if !input.privileged() && !security::unmasked_proc(input) {
         linux
             .set_masked_paths(Some(security::masked_paths(input.node)))
             .set_readonly_paths(Some(security::read_only_paths()));
@@ -264,7 +311,7 @@ pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
 
     let mut spec = bare_spec();
     spec.set_root(Some(root))
-        .set_process(Some(process::of(input, &capabilities)?))
+        .set_process(Some(process::of(input, &capabilities, labels.map(|l| l.process))?))
         .set_mounts(Some(mounts::of(input)?))
         .set_annotations(Some(annotations::of(input)))
         .set_linux(Some(linux));
@@ -305,6 +352,9 @@ fn namespaces(sandbox: &SandboxPaths, node: &NodeFeatures, privileged: bool) -> 
         namespace
     };
     let mut all = vec![namespace(LinuxNamespaceType::Mount, None)];
+    if let Some(user) = &sandbox.user {
+        all.push(namespace(LinuxNamespaceType::User, Some(&user.path)));
+    }
     match &sandbox.pid {
         PidNamespace::Own => all.push(namespace(LinuxNamespaceType::Pid, None)),
         PidNamespace::Path(path) => all.push(namespace(LinuxNamespaceType::Pid, Some(path))),
@@ -325,14 +375,20 @@ fn namespaces(sandbox: &SandboxPaths, node: &NodeFeatures, privileged: bool) -> 
     all
 }
 
-/// What the CRI plugin relaxes in a pod's own network: low ports and ping need no capability there.
-fn sysctls(sandbox: &SandboxPaths) -> Option<HashMap<String, String>> {
-    sandbox.net.as_ref()?;
-    let all = BTreeMap::from([
-        ("net.ipv4.ip_unprivileged_port_start", "0"),
-        ("net.ipv4.ping_group_range", "0 2147483647"),
-    ]);
-    Some(all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+fn sysctls(pod: &Pod, sandbox: &SandboxPaths) -> Option<HashMap<String, String>> {
+    let all = sysctls::of(pod.spec.as_ref(), sandbox.net.is_some(), sandbox.user.is_some());
+    Some(all).filter(|all| !all.is_empty())
+}
+
+/// Tells the runtime the ids of a user namespace that it joins, as it checks users against them.
+fn map_ids(linux: &mut Linux, sandbox: &SandboxPaths) {
+    if let Some(user) = &sandbox.user {
+        let mapping =
+            LinuxIdMappingBuilder::default().host_id(user.first_id).container_id(0u32).size(user.count);
+        // Every field of this builder has a default, so there is nothing that could be missing.
+        let mapping = mapping.build().expect("a builder with defaults builds");
+        linux.set_uid_mappings(Some(vec![mapping])).set_gid_mappings(Some(vec![mapping]));
+    }
 }
 
 fn device(host: &HostDevice) -> LinuxDevice {

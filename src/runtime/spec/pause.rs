@@ -9,8 +9,8 @@ use oci_spec::runtime::{LinuxCpu, LinuxResources, Root, Spec, User};
 use super::mounts::{self, Propagation};
 use super::qos::{MIN_SHARES, SANDBOX_OOM_SCORE};
 use super::{
-    PidNamespace, SandboxPaths, annotations, bare_linux, bare_spec, capabilities, namespaces, process,
-    resources, seccomp, security, sysctls,
+    PidNamespace, SandboxPaths, annotations, bare_linux, bare_spec, capabilities, map_ids, namespaces,
+    process, resources, seccomp, security, sysctls,
 };
 use crate::system::node::NodeFeatures;
 
@@ -53,10 +53,12 @@ pub fn pause(input: &PauseInput<'_>) -> Spec {
         .set_namespaces(Some(namespaces(&sandbox, input.node, false)))
         .set_cgroups_path(Some(input.cgroup_path.into()))
         .set_resources(Some(limits))
-        .set_sysctl(sysctls(&sandbox))
+        .set_sysctl(sysctls(input.pod, &sandbox))
         .set_seccomp(input.node.seccomp.then(|| seccomp::default_profile(&rights)))
         .set_masked_paths(Some(security::masked_paths(input.node)))
         .set_readonly_paths(Some(security::read_only_paths()));
+
+    map_ids(&mut linux, &sandbox);
 
     let mut program = process::bare();
     program

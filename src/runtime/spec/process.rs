@@ -7,12 +7,18 @@ use k8s_openapi::api::core::v1::Container;
 use oci_spec::image::Config;
 use oci_spec::runtime::{Capability, Process, Spec, User};
 
-use super::{ResolvedUser, SpecError, SpecInput, capabilities, expansion, extras, mounts, security};
+use super::{
+    ResolvedUser, SpecError, SpecInput, apparmor, capabilities, expansion, extras, mounts, security,
+};
 
 /// `PATH` where the image sets none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-pub(super) fn of(input: &SpecInput<'_>, rights: &HashSet<Capability>) -> Result<Process, SpecError> {
+pub(super) fn of(
+    input: &SpecInput<'_>,
+    rights: &HashSet<Capability>,
+    selinux_label: Option<String>,
+) -> Result<Process, SpecError> {
     let own = environment(input.container)?;
     let config = input.image.config().as_ref();
     let args = args(input, config, &own)?;
@@ -33,9 +39,7 @@ pub(super) fn of(input: &SpecInput<'_>, rights: &HashSet<Capability>) -> Result<
         .set_rlimits(extras::rlimits(&input.extras.ulimits))
         .set_no_new_privileges(Some(security::no_new_privileges(input)))
         .set_oom_score_adj(Some(input.node.clamp_oom_score_adj(input.oom_score_adj)));
-    if !input.privileged() {
-        process.set_apparmor_profile(input.node.apparmor_profile.clone());
-    }
+    process.set_apparmor_profile(apparmor::profile(input)?).set_selinux_label(selinux_label);
     Ok(process)
 }
 

@@ -85,7 +85,7 @@ fn argument(index: usize, value: u64, second: Option<u64>, op: LinuxSeccompOpera
 }
 
 /// The machine's own instruction set and the older ones that it also runs.
-fn architectures(machine: &str) -> Vec<Arch> {
+pub(super) fn architectures(machine: &str) -> Vec<Arch> {
     match machine {
         "x86_64" => vec![Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32],
         "x86" => vec![Arch::ScmpArchX86],

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile};
 use oci_spec::runtime::{Capability, LinuxSeccomp};
 
-use super::{SpecError, SpecInput, seccomp};
+use super::{SeccompFile, SpecError, SpecInput, seccomp, seccomp_file};
 use crate::system::node::NodeFeatures;
 
 /// Files of the kernel that tell about or change the host.
@@ -39,6 +40,29 @@ pub(super) fn no_new_privileges(input: &SpecInput<'_>) -> bool {
     context.and_then(|c| c.allow_privilege_escalation) == Some(false)
 }
 
+/// Whether the container sees all of `/proc` and `/sys`, for it runs in a user namespace of its own.
+pub(super) fn unmasked_proc(input: &SpecInput<'_>) -> bool {
+    let context = input.container.security_context.as_ref();
+    context.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked")
+}
+
+/// The container's seccomp profile, else the pod's.
+fn chosen<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SeccompProfile> {
+    let own = container.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref());
+    let pods = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    own.or(pods.and_then(|p| p.seccomp_profile.as_ref()))
+}
+
+/// The path of the seccomp profile that a container takes from a file, below the root of profiles. A
+/// privileged container takes none.
+pub fn localhost_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a str> {
+    if container.security_context.as_ref().and_then(|c| c.privileged) == Some(true) {
+        return None;
+    }
+    let profile = chosen(pod, container).filter(|p| p.type_ == "Localhost")?;
+    Some(profile.localhost_profile.as_deref().unwrap_or_default())
+}
+
 /// The filter: the container's profile, else the pod's, else the default one or none, as the setting says. A
 /// privileged container has none.
 pub(super) fn seccomp(
@@ -48,22 +72,38 @@ pub(super) fn seccomp(
     if input.privileged() {
         return Ok(None);
     }
-    let own = input.container.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref());
-    let pods = input.pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
-    let chosen = own.or(pods.and_then(|p| p.seccomp_profile.as_ref())).map(|p| p.type_.as_str());
+    let wanted = chosen(input.pod, input.container).map(|p| p.type_.as_str());
     let refuse = |profile: &str, reason| {
         Err(SpecError::Seccomp { container: input.name(), profile: profile.to_owned(), reason })
     };
-    match chosen {
+    match wanted {
         Some("Unconfined") => Ok(None),
-        Some("RuntimeDefault") if !input.node.seccomp => {
-            refuse("RuntimeDefault", "the kernel has no seccomp")
+        Some(kind @ ("RuntimeDefault" | "Localhost")) if !input.node.seccomp => {
+            refuse(kind, "the kernel has no seccomp")
         }
         Some("RuntimeDefault") => Ok(Some(seccomp::default_profile(capabilities))),
+        Some("Localhost") => match input.seccomp_file {
+            Some(file) => from_file(input, file, capabilities).map(Some),
+            None => refuse("Localhost", "its file was not read"),
+        },
         None if input.seccomp_default && input.node.seccomp => {
             Ok(Some(seccomp::default_profile(capabilities)))
         }
         None => Ok(None),
-        Some(other) => refuse(other, "only RuntimeDefault and Unconfined are supported"),
+        Some(other) => refuse(other, "its type is none of RuntimeDefault, Localhost and Unconfined"),
     }
+}
+
+fn from_file(
+    input: &SpecInput<'_>,
+    file: &SeccompFile,
+    capabilities: &HashSet<Capability>,
+) -> Result<LinuxSeccomp, SpecError> {
+    let target =
+        seccomp_file::Target { capabilities, machine: std::env::consts::ARCH, kernel: input.node.kernel };
+    seccomp_file::parse(&file.text, &target).map_err(|reason| SpecError::SeccompFile {
+        container: input.name(),
+        path: file.path.clone(),
+        reason,
+    })
 }

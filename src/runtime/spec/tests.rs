@@ -5,6 +5,7 @@ use super::*;
 
 mod goldens;
 mod rules;
+mod security;
 
 /// All that a spec is built from, owned, with a plain machine.
 pub(super) struct Given {
@@ -18,6 +19,7 @@ pub(super) struct Given {
     extras: Extras,
     node: NodeFeatures,
     seccomp_default: bool,
+    seccomp_file: Option<SeccompFile>,
     oom_score_adj: i32,
 }
 
@@ -31,6 +33,9 @@ fn plain_node() -> NodeFeatures {
         swap: false,
         cgroup_version: CgroupVersion::V1,
         seccomp: true,
+        kernel: (6, 1),
+        apparmor: false,
+        selinux: false,
         apparmor_profile: None,
         thermal_throttle: Vec::new(),
     }
@@ -67,6 +72,7 @@ impl Given {
             extras: Extras::default(),
             node: plain_node(),
             seccomp_default: false,
+            seccomp_file: None,
             oom_score_adj: 1000,
         }
     }
@@ -86,6 +92,7 @@ impl Given {
             oom_score_adj: self.oom_score_adj,
             node: &self.node,
             seccomp_default: self.seccomp_default,
+            seccomp_file: self.seccomp_file.as_ref(),
             image_volumes: &self.image_volumes,
             host_devices: &self.host_devices,
             extras: &self.extras,
@@ -122,6 +129,7 @@ fn sandbox() -> SandboxPaths {
         ipc: Some(pins.join("ipc")),
         uts: Some(pins.join("uts")),
         pid: PidNamespace::Own,
+        user: None,
         shm: Some(pins.join("shm")),
         etc_hosts: Some(files.join("etc-hosts")),
         etc_hostname: Some(files.join("hostname")),

@@ -26,6 +26,8 @@ pub struct UserSpec {
     pub run_as_non_root: Option<bool>,
     /// Groups besides those the image gives the user.
     pub supplemental_groups: Vec<i64>,
+    /// `supplementalGroupsPolicy: Strict`: what the image's `/etc/group` says is left aside.
+    pub only_these_groups: bool,
 }
 
 impl UserSpec {
@@ -41,6 +43,7 @@ impl UserSpec {
             image_user: image_user.to_owned(),
             run_as_non_root: own.and_then(|c| c.run_as_non_root).or(pods.and_then(|p| p.run_as_non_root)),
             supplemental_groups,
+            only_these_groups: pods.and_then(|p| p.supplemental_groups_policy.as_deref()) == Some("Strict"),
         }
     }
 }
@@ -64,14 +67,16 @@ pub struct ResolvedUser {
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
     /// `runAsUser: 0` with `runAsNonRoot`.
-    #[error("runAsNonRoot is true but runAsUser is 0 (root): set runAsUser to another uid")]
+    #[error(
+        "container's runAsUser breaks non-root policy: runAsNonRoot is true and runAsUser is 0; set runAsUser to another uid"
+    )]
     RunAsUserIsRoot,
     /// The image runs as root, with `runAsNonRoot`.
-    #[error("runAsNonRoot is true but the image runs as root: set runAsUser to a uid other than 0")]
+    #[error("container has runAsNonRoot and image will run as root; set runAsUser to a uid other than 0")]
     ImageIsRoot,
     /// A name cannot be shown to be another user than root.
     #[error(
-        "runAsNonRoot is true but the image's user is the name {name:?}, which the image itself could map to root: set runAsUser to its uid"
+        "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root; set runAsUser to its uid"
     )]
     NameIsNotVerifiable {
         /// The name.
@@ -150,7 +155,7 @@ pub fn resolve(rootfs: &Path, spec: &UserSpec) -> Result<ResolvedUser, UserError
         _ => line.as_ref().map_or(0, |l| l.gid),
     };
     let mut all: BTreeSet<u32> = BTreeSet::from([gid]);
-    if let Some(line) = &line {
+    if let Some(line) = line.as_ref().filter(|_| !spec.only_these_groups) {
         all.extend(groups_of(&groups, &line.name));
     }
     for extra in &spec.supplemental_groups {

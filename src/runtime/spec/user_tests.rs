@@ -55,6 +55,17 @@ fn the_manifest_wins_over_the_image() {
 }
 
 #[test]
+fn under_the_strict_policy_the_images_groups_stay_away() {
+    let strict = UserSpec { only_these_groups: true, supplemental_groups: vec![9], ..image("web") };
+    assert_eq!(ids(&strict), (1000, 1001, vec![9, 1001]));
+    let pod: PodSpec = serde_json::from_value(serde_json::json!({
+        "containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}
+    }))
+    .unwrap();
+    assert!(UserSpec::of(&pod, &Container::default(), "").only_these_groups);
+}
+
+#[test]
 fn a_container_overrides_its_pod() {
     let pod: PodSpec = serde_json::from_value(serde_json::json!({
         "containers": [],
@@ -70,6 +81,7 @@ fn a_container_overrides_its_pod() {
         image_user: "web".into(),
         run_as_non_root: Some(true),
         supplemental_groups: vec![3, 4],
+        only_these_groups: false,
     };
     assert_eq!(UserSpec::of(&pod, &container, "web"), wanted);
     assert_eq!(UserSpec::of(&PodSpec::default(), &Container::default(), ""), UserSpec::default());
@@ -81,15 +93,16 @@ fn root_is_refused_where_the_manifest_forbids_it() {
     let as_user = |uid: i64| UserSpec { run_as_user: Some(uid), ..UserSpec::default() };
     assert_eq!(
         refused(&strict(as_user(0))),
-        "runAsNonRoot is true but runAsUser is 0 (root): set runAsUser to another uid"
+        "container's runAsUser breaks non-root policy: runAsNonRoot is true and runAsUser is 0; set runAsUser to another uid"
     );
-    let root = "runAsNonRoot is true but the image runs as root: set runAsUser to a uid other than 0";
+    let root = "container has runAsNonRoot and image will run as root; set runAsUser to a uid other than 0";
     for user in ["", "0", "00:5", ":5"] {
         assert_eq!(refused(&strict(image(user))), root, "{user}");
     }
     let text = refused(&strict(image("web")));
     assert!(
-        text.contains("the image's user is the name \"web\"") && text.ends_with("set runAsUser to its uid")
+        text.contains("image has non-numeric user (web), cannot verify user is non-root")
+            && text.ends_with("set runAsUser to its uid")
     );
     assert_eq!(ids(&strict(image("1000"))).0, 1000);
     assert_eq!(ids(&strict(as_user(1))).0, 1);

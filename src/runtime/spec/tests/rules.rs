@@ -230,7 +230,7 @@ fn a_profile_that_cannot_be_had_is_refused_and_the_default_is_left_out_without_s
     let local =
         json!({"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "x"}}});
     assert!(
-        Given::container(local).refused().contains("profile Localhost cannot be used: only RuntimeDefault")
+        Given::container(local).refused().contains("profile Localhost cannot be used: its file was not read")
     );
     let mut given = Given::container(json!({}));
     (given.node.seccomp, given.seccomp_default) = (false, true);

@@ -107,6 +107,7 @@ impl Scene {
         spec::build(&SpecInput {
             pod: &pod,
             uid: "u",
+            env: &[],
             container,
             image: &image,
             image_name: "busybox",

@@ -1,6 +1,6 @@
 //! ConfigMaps and Secrets: what their documents say, decoded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use base64::Engine;
@@ -82,12 +82,23 @@ pub struct DataObject {
     /// What it holds: `data`, `stringData` over it, and `binaryData`, decoded.
     #[serde(with = "in_base64")]
     pub data: BTreeMap<String, Vec<u8>>,
+    /// Which of them are from a ConfigMap's `binaryData`: files, never variables.
+    #[serde(default)]
+    pub binary: BTreeSet<String>,
     /// `type` of a Secret, `Opaque` where it says none; none for ConfigMaps.
     pub secret_type: Option<String>,
     /// Its data may not change.
     pub immutable: bool,
     /// Where it stands.
     pub origin: Origin,
+}
+
+impl DataObject {
+    /// What variables may take from it, in order of key.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let plain = self.data.iter().filter(|(key, _)| !self.binary.contains(*key));
+        plain.map(|(key, value)| (key.as_str(), value.as_slice()))
+    }
 }
 
 /// Values never reach a log, whatever is printed.
@@ -110,6 +121,7 @@ pub fn object(kind: ObjectKind, findings: &mut Findings<'_>) -> Option<DataObjec
     validate::data_object(kind, findings);
     let secret = kind == ObjectKind::Secret;
     let mut data = BTreeMap::new();
+    let mut binary = BTreeSet::new();
     // Plain text last: it stands over encoded text of the same name.
     let fields: [(&str, bool); 2] = match kind {
         ObjectKind::ConfigMap => [("binaryData", true), ("data", false)],
@@ -118,6 +130,9 @@ pub fn object(kind: ObjectKind, findings: &mut Findings<'_>) -> Option<DataObjec
     for (field, encoded) in fields {
         if let Some(map) = root.get(field) {
             values(findings, map, &Path::root().field(field), encoded, secret, &mut data);
+            if field == "binaryData" {
+                binary.extend(data.keys().cloned());
+            }
         }
     }
     let immutable = flag(findings, root, "immutable");
@@ -134,6 +149,7 @@ pub fn object(kind: ObjectKind, findings: &mut Findings<'_>) -> Option<DataObjec
     Some(DataObject {
         key: ObjectKey::new(kind, namespace, text("name")),
         data,
+        binary,
         secret_type,
         immutable,
         // The file's path is set by who knows it: the source that read the bytes.

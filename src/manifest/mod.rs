@@ -20,6 +20,7 @@ mod node;
 mod objects;
 mod positions;
 mod quantity;
+pub mod references;
 mod strict;
 mod suggest;
 mod support;

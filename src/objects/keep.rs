@@ -142,6 +142,7 @@ mod tests {
         Arc::new(DataObject {
             key: ObjectKey::new(ObjectKind::Secret, "default", "s"),
             data: BTreeMap::from([("k".to_owned(), vec![0, 255, b'x'])]),
+            binary: Default::default(),
             secret_type: Some("Opaque".into()),
             immutable: true,
             origin: Default::default(),

@@ -85,6 +85,7 @@ mod tests {
         Arc::new(DataObject {
             key: ObjectKey::new(ObjectKind::ConfigMap, "default", name),
             data: BTreeMap::from([("k".to_owned(), value.as_bytes().to_vec())]),
+            binary: Default::default(),
             secret_type: None,
             immutable: false,
             origin: Default::default(),

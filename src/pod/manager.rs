@@ -1,6 +1,6 @@
 //! The pod manager: which pods should be, by key, with the uid each was given when it was accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use super::status::Waiting;
 use super::worker::Desired;
-use crate::manifest::{PodKey, PodManifest};
+use crate::manifest::{ObjectKey, PodKey, PodManifest, references};
 use crate::store::PodSpecRecord;
 
 /// What should be.
@@ -100,6 +100,15 @@ impl PodManager {
     /// What the pods that should run ask for.
     pub fn specs(&self) -> impl Iterator<Item = &PodSpec> {
         self.pods.values().filter(|d| !d.stopped).filter_map(|d| d.manifest.pod.spec.as_ref())
+    }
+
+    /// The pods that take values from any of these.
+    pub fn users_of(&self, objects: &BTreeSet<ObjectKey>) -> Vec<PodKey> {
+        if objects.is_empty() {
+            return Vec::new();
+        }
+        let uses = |d: &Desired| !references::of_pod(&d.manifest.pod).is_disjoint(objects);
+        self.pods.iter().filter(|(_, d)| uses(d)).map(|(key, _)| key.clone()).collect()
     }
 
     /// What is wanted of a pod.

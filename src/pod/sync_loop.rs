@@ -181,10 +181,12 @@ impl SyncLoop {
         if let Err(e) = kept {
             tracing::warn!("ConfigMaps and Secrets are not kept over a restart of podling: {e}");
         }
-        if self.ctx.objects.replace(set).is_empty() {
-            return;
+        let changed = self.ctx.objects.replace(set);
+        for key in self.manager.users_of(&changed) {
+            if let Some(mail) = self.workers.get(&key) {
+                mail.send_modify(|m| m.retries += 1);
+            }
         }
-        self.retry_all();
     }
 
     fn handle(&mut self, update: PodUpdate) {

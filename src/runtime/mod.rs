@@ -6,6 +6,8 @@
 
 pub mod containerd;
 pub mod downward;
+mod env_file;
+pub mod environment;
 mod exec;
 mod extras;
 mod fs_group;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
 use super::sandbox::pod_spec;
-use super::spec::{self, Propagation, VolumeMountSource, expand_strictly};
+use super::spec::{Propagation, VolumeMountSource, expand_strictly};
 use super::{Runtime, StartError, StartOrder};
 use crate::system::mounts;
 use crate::system::subpath::{self, Sharing};
@@ -27,14 +27,14 @@ impl Runtime {
         order: &StartOrder<'_>,
         container: &Container,
         volumes: BTreeMap<String, PreparedVolume>,
+        env: &[(String, String)],
     ) -> Result<Vec<VolumeMountSource>, StartError> {
-        let env = spec::environment(container).map_err(|e| StartError::new(e.reason(), e.to_string()))?;
         let input = MountInput {
             container: container.clone(),
             volumes,
             images: MountInput::images(pod_spec(order.manifest)?),
             pod_dir: self.inner.paths.pod(order.uid),
-            env,
+            env: env.to_vec(),
         };
         let job = tokio::task::spawn_blocking(move || input.sources());
         match tokio::time::timeout(MOUNTS_LIMIT, job).await {

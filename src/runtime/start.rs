@@ -105,8 +105,9 @@ impl Runtime {
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
+        let env = self.environment(order, container, &volumes)?;
         let extras = self.extras(order, container, &volumes)?;
-        let mounts = self.mount_sources(order, container, volumes).await?;
+        let mounts = self.mount_sources(order, container, volumes, &env).await?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
         let qos = qos::qos_class(spec_of_pod);
@@ -120,6 +121,7 @@ impl Runtime {
             image: &image.config,
             image_name: &image.name,
             user: &user,
+            env: &env,
             sandbox: &self.sandbox_paths(order.manifest, order.uid, order.sandbox, order.pause_pid)?,
             mounts: &mounts,
             termination_log: Some(&termination_log),

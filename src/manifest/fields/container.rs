@@ -16,11 +16,7 @@ pub static CONTAINER: Object = Object {
         f("args", Texts, HONOURED),
         f("command", Texts, HONOURED),
         f("env", Objects(&ENV_VAR), HONOURED),
-        f(
-            "envFrom",
-            Objects(&ENV_FROM_SOURCE),
-            refused("the variables would be missing; write them out under env"),
-        ),
+        f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
         f(
@@ -66,11 +62,7 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
         f("args", Texts, HONOURED),
         f("command", Texts, HONOURED),
         f("env", Objects(&ENV_VAR), HONOURED),
-        f(
-            "envFrom",
-            Objects(&ENV_FROM_SOURCE),
-            refused("the variables would be missing; write them out under env"),
-        ),
+        f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
         f(
@@ -116,12 +108,7 @@ pub static ENV_VAR: Object = Object {
     fields: &[
         f("name", Text, HONOURED),
         f("value", Text, HONOURED),
-        f(
-            "valueFrom",
-            Shape::Object(&ENV_VAR_SOURCE),
-            refused("the variable would be empty; write its value under value"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("valueFrom", Shape::Object(&ENV_VAR_SOURCE), HONOURED),
     ],
 };
 

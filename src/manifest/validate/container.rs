@@ -2,21 +2,23 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EnvFromSource, EnvVar};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
 use super::probes::{self, ProbeKind};
 use super::words::{LABEL, Refuse, is_label, one_of};
-use super::{image, mounts, ports, resources, security};
+use super::{env, image, mounts, ports, resources, security};
 use crate::manifest::positions::{Findings, Path};
 
 /// Longest argument or `NAME=value` the kernel takes, in bytes, its final NUL included
 /// (`MAX_ARG_STRLEN`, 32 pages).
-const MAX_ARG: usize = 128 * 1024;
+pub(super) const MAX_ARG: usize = 128 * 1024;
 
 /// What a container's rules depend on.
 pub struct Surroundings<'a> {
     /// Names of the pod's volumes.
     pub volumes: &'a HashSet<&'a str>,
+    /// Those of them that are of type emptyDir.
+    pub empty_dirs: &'a HashSet<&'a str>,
     /// `spec.hostNetwork`.
     pub host_network: bool,
     /// Whether `spec.os.name` is set.
@@ -38,11 +40,11 @@ pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, find
         }
     }
     let environment = container.env.as_deref().unwrap_or_default();
-    for (i, env) in environment.iter().enumerate() {
-        variable(env, &path.field("env").index(i), findings);
+    for (i, variable) in environment.iter().enumerate() {
+        env::variable(variable, around.empty_dirs, &path.field("env").index(i), findings);
     }
     for (i, from) in container.env_from.iter().flatten().enumerate() {
-        env_from(from, &path.field("envFrom").index(i), findings);
+        env::env_from(from, &path.field("envFrom").index(i), findings);
     }
     ports::check(
         container.ports.as_deref().unwrap_or_default(),
@@ -100,57 +102,6 @@ fn argument(word: &str, path: &Path, findings: &mut Findings<'_>) {
             "is {size} bytes long: the kernel starts no program with an argument of {MAX_ARG} bytes or more"
         );
         findings.invalid(path, word, &why);
-    }
-}
-
-fn variable(env: &EnvVar, path: &Path, findings: &mut Findings<'_>) {
-    let at = path.field("name");
-    if env.name.is_empty() {
-        findings.required(&at, "");
-    } else if !env.name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
-        findings.invalid(
-            &at,
-            env.name.as_str(),
-            "a valid environment variable name must consist only of printable ASCII characters other than \
-            '='",
-        );
-    }
-    let value = env.value.as_deref().unwrap_or_default();
-    if value.contains('\0') {
-        findings.invalid(&path.field("value"), value, "must not contain NUL");
-    } else if env.name.len() + 1 + value.len() >= MAX_ARG {
-        let why = format!("is too long: the kernel takes variables of less than {MAX_ARG} bytes");
-        findings.invalid(&path.field("value"), value, &why);
-    }
-    let Some(from) = &env.value_from else { return };
-    let at = path.field("valueFrom");
-    let sources = [
-        from.config_map_key_ref.is_some(),
-        from.field_ref.is_some(),
-        from.file_key_ref.is_some(),
-        from.resource_field_ref.is_some(),
-        from.secret_key_ref.is_some(),
-    ];
-    match sources.iter().filter(|set| **set).count() {
-        0 => findings.invalid(
-            &at,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
-            `fileKeyRef`",
-        ),
-        1 if !value.is_empty() => findings.invalid(&at, "", "may not be specified when `value` is not empty"),
-        1 => {}
-        _ => findings.invalid(&at, "", "may not have more than one field specified at a time"),
-    }
-}
-
-fn env_from(from: &EnvFromSource, path: &Path, findings: &mut Findings<'_>) {
-    match (&from.config_map_ref, &from.secret_ref) {
-        (None, None) => findings.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"),
-        (Some(_), Some(_)) => {
-            findings.invalid(path, "", "may not have more than one field specified at a time");
-        }
-        _ => {}
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod container;
 mod data;
+mod env;
 mod image;
 mod mounts;
 mod ports;

@@ -50,8 +50,11 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
         findings.required(&at, "a pod needs at least one container");
     }
     let context = spec.security_context.as_ref();
+    let empty = spec.volumes.iter().flatten().filter(|v| v.empty_dir.is_some());
+    let empty_dirs: HashSet<&str> = empty.map(|v| v.name.as_str()).collect();
     let mut around = Surroundings {
         volumes,
+        empty_dirs: &empty_dirs,
         host_network: spec.host_network == Some(true),
         has_os: spec.os.as_ref().is_some_and(|os| !os.name.is_empty()),
         user_namespace: spec.host_users == Some(false),

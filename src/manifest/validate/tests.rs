@@ -357,6 +357,7 @@ fn variables_and_arguments_are_such_as_the_kernel_takes() {
         "env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: p}}}]",
         &[
             "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty",
+            "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Unsupported value: \"p\": supported values: \"metadata.annotations['<KEY>']\", \"metadata.labels['<KEY>']\", \"metadata.name\", \"metadata.namespace\", \"metadata.uid\", \"spec.nodeName\", \"spec.serviceAccountName\", \"status.hostIP\", \"status.hostIPs\", \"status.podIP\", \"status.podIPs\"",
         ],
     );
     in_container(
@@ -365,6 +366,44 @@ fn variables_and_arguments_are_such_as_the_kernel_takes() {
             "spec.containers[0].envFrom[0]: Invalid value: \"\": must specify one of: `configMapRef` or `secretRef`",
         ],
     );
+}
+
+#[test]
+fn where_a_variable_takes_its_value_from_is_checked() {
+    let at = "spec.containers[0].env[0].valueFrom";
+    let from = |source: &str| refusals("", &format!("env: [{{name: A, valueFrom: {{{source}}}}}]"));
+    let cases = [
+        ("configMapKeyRef: {key: k}", ".configMapKeyRef.name: Required value"),
+        ("secretKeyRef: {name: s}", ".secretKeyRef.key: Required value"),
+        ("secretKeyRef: {name: S_, key: k}", ".secretKeyRef.name: Invalid value"),
+        ("fieldRef: {fieldPath: metadata.labels}", ".fieldRef.fieldPath: Unsupported value"),
+        ("fieldRef: {fieldPath: \"spec['x']\"}", ".fieldRef.fieldPath: Invalid value"),
+        ("resourceFieldRef: {resource: cpu}", ".resourceFieldRef.resource: Unsupported value"),
+        (
+            "resourceFieldRef: {resource: limits.cpu, divisor: 1Mi}",
+            ".resourceFieldRef.divisor: Invalid value: \"1Mi\": only divisor's values 1m, 1 are supported with the cpu resource",
+        ),
+        (
+            "resourceFieldRef: {resource: limits.memory, divisor: 3}",
+            ".resourceFieldRef.divisor: Invalid value",
+        ),
+        ("fileKeyRef: {volumeName: v, path: p, key: k}", ".fileKeyRef.volumeName: Not found"),
+        ("fileKeyRef: {path: ../p, key: k}", ".fileKeyRef.volumeName: Required value"),
+    ];
+    for (source, wanted) in cases {
+        let said = from(source);
+        assert!(said[0].starts_with(&format!("{at}{wanted}")), "{source}: {said:?}");
+    }
+    for source in [
+        "fieldRef: {apiVersion: v1, fieldPath: \"metadata.annotations['Example.com/Note']\"}",
+        "resourceFieldRef: {resource: requests.memory, divisor: 1Mi}",
+        "resourceFieldRef: {resource: limits.cpu, divisor: 0}",
+        "configMapKeyRef: {name: c, key: log.level, optional: true}",
+    ] {
+        assert_eq!(from(source), [""; 0], "{source}");
+    }
+    let said = refusals("", "envFrom: [{prefix: a=, configMapRef: {name: ''}}]");
+    assert_eq!(said.len(), 2, "{said:?}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub use expansion::{expand, expand_strictly};
 pub use extras::{DeviceGrant, Extras};
 pub use mounts::{Propagation, VolumeMountSource};
 pub use pause::{PauseInput, pause};
-pub use process::{environment, exec_process};
+pub use process::exec_process;
 pub use seccomp_file::SeccompFile;
 pub use security::localhost_profile;
 pub use user::{ResolvedUser, UserError, UserSpec};
@@ -67,6 +67,8 @@ pub struct SpecInput<'a> {
     pub user: &'a ResolvedUser,
     /// What the pod's containers share.
     pub sandbox: &'a SandboxPaths,
+    /// The manifest's variables, from [`crate::runtime::environment`].
+    pub env: &'a [(String, String)],
     /// Volume mounts in the manifest's order, with their places on the host.
     pub mounts: &'a [VolumeMountSource],
     /// The file behind `terminationMessagePath`.
@@ -169,16 +171,6 @@ pub enum SpecError {
         container: String,
         /// Which field.
         field: String,
-    },
-    /// An environment value from elsewhere.
-    #[error(
-        "container {container}: env {variable} takes its value from elsewhere (valueFrom), which is not supported: give a value"
-    )]
-    EnvSource {
-        /// The container's name.
-        container: String,
-        /// The variable.
-        variable: String,
     },
     /// Not a capability of Linux.
     #[error(

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::Container;
 use oci_spec::image::Config;
 use oci_spec::runtime::{Capability, Process, Spec, User};
 
@@ -19,10 +18,9 @@ pub(super) fn of(
     rights: &HashSet<Capability>,
     selinux_label: Option<String>,
 ) -> Result<Process, SpecError> {
-    let own = environment(input.container)?;
     let config = input.image.config().as_ref();
-    let args = args(input, config, &own)?;
-    let env = merge_env(input, config, &own);
+    let args = args(input, config, input.env)?;
+    let env = merge_env(input, config, input.env);
     for (field, texts) in [("command", &args), ("env", &env)] {
         if texts.iter().any(|text| text.contains('\0')) {
             return Err(SpecError::ZeroByte { container: input.name(), field: field.to_owned() });
@@ -56,28 +54,6 @@ fn user(resolved: &ResolvedUser) -> User {
         .set_gid(resolved.gid)
         .set_additional_gids(Some(resolved.additional_gids.clone()).filter(|g| !g.is_empty()));
     user
-}
-
-/// The variables of a manifest in its order, with `$(NAME)` replaced by what stands before.
-///
-/// # Errors
-/// [`SpecError::EnvSource`] for values that are not in the manifest.
-pub fn environment(container: &Container) -> Result<Vec<(String, String)>, SpecError> {
-    let mut all: Vec<(String, String)> = Vec::new();
-    let mut known: HashMap<&str, String> = HashMap::new();
-    for variable in container.env.iter().flatten() {
-        if variable.value_from.is_some() {
-            return Err(SpecError::EnvSource {
-                container: container.name.clone(),
-                variable: variable.name.clone(),
-            });
-        }
-        let text = variable.value.as_deref().unwrap_or_default();
-        let value = expansion::expand(text, |name| known.get(name).map(String::as_str));
-        known.insert(&variable.name, value.clone());
-        all.push((variable.name.clone(), value));
-    }
-    Ok(all)
 }
 
 /// `command` stands for the image's entry point and drops the image's arguments; `args` only replaces those.

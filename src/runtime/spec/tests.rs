@@ -2,6 +2,7 @@ use oci_spec::runtime::Capability;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::runtime::environment::{EnvInput, environment};
 
 mod goldens;
 mod rules;
@@ -78,10 +79,19 @@ impl Given {
     }
 
     fn try_build(&self) -> Result<Spec, SpecError> {
+        let container = &self.pod.spec.as_ref().unwrap().containers[0];
+        let env = environment(&EnvInput {
+            pod: &self.pod,
+            container,
+            facts: &Default::default(),
+            objects: &Default::default(),
+            volume: &|_| None,
+        });
         build(&SpecInput {
             pod: &self.pod,
+            env: &env.unwrap(),
             uid: "7c0ffee0-0000-4000-8000-000000000001",
-            container: &self.pod.spec.as_ref().unwrap().containers[0],
+            container,
             image: &self.image,
             image_name: "web:1",
             user: &self.user,

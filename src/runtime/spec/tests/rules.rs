@@ -67,14 +67,6 @@ fn values_of_the_image_are_split_at_the_first_equals_sign() {
 }
 
 #[test]
-fn a_value_from_elsewhere_is_refused_by_name() {
-    let given = Given::container(json!({"env": [
-        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    ]}));
-    assert!(given.refused().starts_with("container app: env IP takes its value from elsewhere (valueFrom)"));
-}
-
-#[test]
 fn a_terminal_brings_a_terminal_type_that_the_manifest_may_change() {
     assert!(env(&Given::container(json!({"tty": true})).build()).contains(&"TERM=xterm"));
     let own = Given::container(json!({"tty": true, "env": [{"name": "TERM", "value": "vt100"}]})).build();

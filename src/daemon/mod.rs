@@ -347,6 +347,9 @@ impl Daemon {
             Vec::new()
         });
         self.objects.replace(objects.clone());
+        if !objects.is_empty() {
+            self.objects.set_known();
+        }
         let kept = records.iter().filter(|r| !r.spec.removing);
         Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), objects, dirs }
     }

@@ -67,6 +67,7 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
         (Lit::Bool(a), Kind::Bool(b)) => a == b,
         (Lit::Text(a), Kind::Text(b)) => a == b,
         (Lit::Empty, _) => value.is_empty_collection(),
+        (Lit::Optional, _) => value.get("optional").is_some_and(|v| matches!(v.kind, Kind::Bool(true))),
         _ => false,
     };
     match field.except.iter().find(|(lit, _)| matches(lit)) {

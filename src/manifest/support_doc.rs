@@ -152,6 +152,7 @@ fn exception(lit: &Lit, support: Support) -> String {
         Lit::Text("") => "`\"\"`".to_owned(),
         Lit::Text(value) => format!("`{value}`"),
         Lit::Empty => "`{}`".to_owned(),
+        Lit::Optional => "`optional: true`".to_owned(),
     };
     match words(support) {
         (word, "") => format!("{value} is {word}"),

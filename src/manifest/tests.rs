@@ -154,7 +154,6 @@ fn what_is_not_supported_is_refused_by_name() {
     assert_eq!(
         says(&text),
         [
-            "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
             "error unsupported 11:5 spec.containers[0].livenessProbe: livenessProbe is not supported: probes are not run yet; the container would count as healthy in any case",
             "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
         ]

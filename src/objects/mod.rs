@@ -7,6 +7,7 @@
 pub mod keep;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -23,11 +24,13 @@ pub struct Objects {
 struct Inner {
     held: Mutex<BTreeMap<ObjectKey, Arc<DataObject>>>,
     generation: watch::Sender<u64>,
+    known: AtomicBool,
 }
 
 impl Default for Objects {
     fn default() -> Self {
-        let inner = Inner { held: Mutex::default(), generation: watch::channel(0).0 };
+        let inner =
+            Inner { held: Mutex::default(), generation: watch::channel(0).0, known: AtomicBool::new(false) };
         Self { inner: Arc::new(inner) }
     }
 }
@@ -46,6 +49,22 @@ impl Objects {
     /// Rises whenever data changes, comes or goes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.inner.generation.subscribe()
+    }
+
+    /// How often data changed, came or went.
+    pub fn generation(&self) -> u64 {
+        *self.inner.generation.borrow()
+    }
+
+    /// Whether what is not here is missing. Until the manifests were read for the first time after a boot,
+    /// nobody can say.
+    pub fn known(&self) -> bool {
+        self.inner.known.load(Ordering::Acquire)
+    }
+
+    /// Notes that the manifests were looked at, or what was kept of them; true the first time.
+    pub fn set_known(&self) -> bool {
+        !self.inner.known.swap(true, Ordering::AcqRel)
     }
 
     /// Puts a complete set in force; answers whose data changed, came or went. Of two with one key, the

@@ -18,6 +18,7 @@ mod look;
 mod manager;
 pub(crate) mod orphans;
 pub mod plan;
+mod refresh;
 mod resize;
 pub(crate) mod status;
 pub(crate) mod sync_loop;

@@ -161,6 +161,9 @@ impl SyncLoop {
         if let Some(set) = objects {
             self.take_objects(set);
         }
+        if self.ctx.objects.set_known() {
+            self.retry_all();
+        }
         if let Some(set) = pods {
             self.sources_seen = true;
             for update in self.config.merge(source, set) {

@@ -106,13 +106,14 @@ impl Worker {
         self.save_spec();
     }
 
-    /// Whether the new spec has all it needs: images, host ports.
+    /// Whether the new spec has all it needs: images, ConfigMaps and Secrets of its volumes, host ports.
     async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Waiting> {
         let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
         self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
         if changes.keeps_processes() {
             return Ok(());
         }
+        self.ctx.runtime.check_volumes(new).map_err(|e| wait(e.reason, e.message))?;
         self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
     }
 

@@ -15,6 +15,7 @@ use tracing::Instrument;
 
 use super::context::Context;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
+use super::refresh::Refresh;
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::runtime::Observed;
@@ -102,6 +103,8 @@ pub struct Worker {
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
+    /// What the files of its volumes were last made from.
+    pub(super) refresh: Option<Refresh>,
     /// Why the pod's state could not be saved the last time it was tried.
     pub(super) unsaved: Mutex<Option<String>>,
 }
@@ -142,6 +145,7 @@ impl Worker {
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
+            refresh: None,
             unsaved: Mutex::new(None),
         }
     }
@@ -195,6 +199,7 @@ impl Worker {
                 }
             }
             let goal = self.settle(desired).await;
+            self.refresh_volumes(goal).await;
             let seen = match self.look().await {
                 Ok(seen) => seen,
                 Err(e) => {

@@ -27,6 +27,7 @@ pub mod spec;
 mod start;
 mod stop;
 mod userns;
+mod volumes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

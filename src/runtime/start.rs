@@ -13,7 +13,7 @@ use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume::{self, VolumeInput};
+use crate::volume;
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
@@ -91,6 +91,7 @@ impl Runtime {
         if order.kind == Kind::Pause {
             return self.create_pause(order).await;
         }
+        self.await_objects(order.manifest)?;
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let (image, stale) = self.image(container).await?;
@@ -100,7 +101,7 @@ impl Runtime {
         profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
         let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
         self.mount_images(spec_of_pod, order.uid).await?;
-        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid, order.sandbox))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
@@ -166,16 +167,6 @@ impl Runtime {
         };
         self.link_log(order, &new.id);
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
-    }
-
-    /// What the pod's volumes are made from.
-    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
-        VolumeInput {
-            pod: manifest.pod.clone(),
-            uid: uid.to_owned(),
-            dir: self.inner.paths.pod(uid),
-            claims: self.inner.paths.claims(),
-        }
     }
 
     /// Runs what was created.

@@ -44,6 +44,8 @@ fn directory(claims: &Path, namespace: &str, name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
     use super::super::tests::input;
     use super::*;
 
@@ -55,7 +57,10 @@ mod tests {
     #[test]
     fn a_claim_is_a_directory_that_is_made_once_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let input = VolumeInput { claims: dir.path().join("claims"), ..input(&dir.path().join("pod")) };
+        let input = VolumeInput {
+            claims: dir.path().join("claims"),
+            ..input(&Pod::default(), &dir.path().join("pod"))
+        };
         let made = prepare(&claim(false), &input).unwrap();
         assert_eq!(made.host_path, input.claims.join("default/data"));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -70,7 +75,10 @@ mod tests {
     #[test]
     fn what_an_operator_put_there_is_used_and_a_link_into_nowhere_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let input = VolumeInput { claims: dir.path().join("claims"), ..input(&dir.path().join("pod")) };
+        let input = VolumeInput {
+            claims: dir.path().join("claims"),
+            ..input(&Pod::default(), &dir.path().join("pod"))
+        };
         fs::create_dir_all(input.claims.join("default")).unwrap();
         let path = input.claims.join("default/data");
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &path).unwrap();

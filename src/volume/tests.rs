@@ -22,13 +22,20 @@ fn pod(volumes: Vec<Volume>, memory: Option<&str>) -> Pod {
     Pod { spec: Some(spec), ..Pod::default() }
 }
 
-async fn make(pod: &Pod, dir: &Path) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
-    prepare(VolumeInput { pod: pod.clone(), ..input(dir) }).await
+pub(super) fn input(pod: &Pod, dir: &Path) -> VolumeInput {
+    let facts = DownwardFacts { uid: "uid".into(), ..DownwardFacts::default() };
+    VolumeInput {
+        pod: pod.clone(),
+        uid: "uid".into(),
+        dir: dir.to_owned(),
+        claims: dir.join("claims"),
+        objects: Objects::default(),
+        facts,
+    }
 }
 
-/// For an empty pod, with its directory and all others below `dir`.
-pub(super) fn input(dir: &Path) -> VolumeInput {
-    VolumeInput { pod: Pod::default(), uid: "uid".into(), dir: dir.to_owned(), claims: dir.join("claims") }
+async fn make(pod: &Pod, dir: &Path) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
+    prepare(input(pod, dir)).await
 }
 
 fn root() -> tempfile::TempDir {

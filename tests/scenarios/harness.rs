@@ -60,6 +60,7 @@ fn the_specification_names_every_scenario_and_no_other() {
     }
     for module in [
         "cli",
+        "data_volumes",
         "directory",
         "faults",
         "isolation",

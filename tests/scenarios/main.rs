@@ -8,6 +8,7 @@ mod support;
 
 mod adoption;
 mod cli;
+mod data_volumes;
 mod directory;
 mod faults;
 mod harness;

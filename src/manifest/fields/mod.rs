@@ -91,6 +91,8 @@ pub enum Lit {
     Text(&'static str),
     /// A mapping without members.
     Empty,
+    /// A mapping that says `optional: true`.
+    Optional,
 }
 
 /// One field of an object.

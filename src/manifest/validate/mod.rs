@@ -7,6 +7,7 @@
 mod container;
 mod data;
 mod env;
+mod files;
 mod image;
 mod mounts;
 mod ports;

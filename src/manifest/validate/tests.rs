@@ -305,6 +305,47 @@ fn modes_meant_in_octal_are_recognised() {
 }
 
 #[test]
+fn a_mode_is_the_same_in_all_spellings() {
+    for mode in ["0400", "256", "0o400"] {
+        in_spec(&format!("volumes: [{{name: a, secret: {{secretName: s, defaultMode: {mode}}}}}]"), &[]);
+    }
+}
+
+#[test]
+fn files_of_volumes_have_a_source_and_a_path_that_stays_inside() {
+    in_spec(
+        "volumes: [{name: a, downwardAPI: {defaultUser: -1, items: [{path: a}, {path: ..b, fieldRef: {fieldPath: status.podIP}}, \
+         {path: c, resourceFieldRef: {resource: limits.cpu}}, {path: d/../e, fieldRef: {fieldPath: \"metadata.labels['x']\"}}, \
+         {path: f, resourceFieldRef: {containerName: other, resource: limits.cpu, divisor: 2}}, \
+         {path: g, resourceFieldRef: {containerName: c, resource: limits.disk}}]}}]",
+        &[
+            "spec.volumes[0].downwardAPI.defaultUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            "spec.volumes[0].downwardAPI.items[0]: Required value: one of fieldRef and resourceFieldRef is required",
+            "spec.volumes[0].downwardAPI.items[1].path: Invalid value: \"..b\": must not start with '..'",
+            "spec.volumes[0].downwardAPI.items[1].fieldRef.fieldPath: Unsupported value: \"status.podIP\": supported values: \"metadata.annotations['<KEY>']\", \"metadata.labels['<KEY>']\", \"metadata.annotations\", \"metadata.labels\", \"metadata.name\", \"metadata.namespace\", \"metadata.uid\"",
+            "spec.volumes[0].downwardAPI.items[2].resourceFieldRef.containerName: Required value",
+            "spec.volumes[0].downwardAPI.items[3].path: Invalid value: \"d/../e\": must not contain '..'",
+            "spec.volumes[0].downwardAPI.items[4].resourceFieldRef.containerName: Not found: \"other\": the containers of this pod are c",
+            "spec.volumes[0].downwardAPI.items[4].resourceFieldRef.divisor: Invalid value: \"2\": only divisor's values 1m, 1 are supported with the cpu resource",
+            "spec.volumes[0].downwardAPI.items[5].resourceFieldRef.resource: Unsupported value: \"limits.disk\": supported values: \"limits.cpu\", \"limits.ephemeral-storage\", \"limits.hugepages-<size>\", \"limits.memory\", \"requests.cpu\", \"requests.ephemeral-storage\", \"requests.hugepages-<size>\", \"requests.memory\"",
+        ],
+    );
+}
+
+#[test]
+fn sources_of_a_projected_volume_are_one_each_and_do_not_collide() {
+    in_spec(
+        "volumes: [{name: a, projected: {sources: [{configMap: {name: m, items: [{key: k, path: p}]}, secret: {name: s}}, \
+         {secret: {items: [{key: k, path: p}]}}, {downwardAPI: {items: [{path: q, fieldRef: {fieldPath: metadata.name}}]}}]}}]",
+        &[
+            "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type",
+            "spec.volumes[0].projected.sources[1].secret.name: Required value",
+            "spec.volumes[0].projected.sources[1].secret.items[0].path: Invalid value: \"p\": another source of the volume has this path already",
+        ],
+    );
+}
+
+#[test]
 fn resources_are_quantities_within_their_limits() {
     in_container(
         "resources: {limits: {cpu: 1x, memory: -1, pids: 5}, requests: {}}",

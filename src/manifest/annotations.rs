@@ -61,10 +61,18 @@ pub static ANNOTATIONS: &[Annotation] = &[
         reach: Reach::Nothing,
         check: mountpoint::check,
     },
+    Annotation { name: "restart-on-change", per_container: false, reach: Reach::Nothing, check: check_flag },
     Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
     Annotation { name: "timezone", per_container: true, reach: Reach::Containers, check: time_zone::check },
     Annotation { name: "ulimits", per_container: true, reach: Reach::Containers, check: ulimits::check },
 ];
+
+fn check_flag(value: &str, _: &Pod) -> Result<(), String> {
+    match value {
+        "true" | "false" => Ok(()),
+        _ => Err("it must be \"true\" or \"false\"".into()),
+    }
+}
 
 /// The annotation behind a name without prefix, and the container it names.
 fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {

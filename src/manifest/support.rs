@@ -130,6 +130,13 @@ fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
     }
 }
 
+/// Whether the pod has a container of this name.
+fn is_container(root: &Node, name: &str) -> bool {
+    let lists = ["containers", "initContainers"].map(|list| root.get("spec").and_then(|s| s.get(list)));
+    let mut all = lists.into_iter().flatten().flat_map(|list| list.items());
+    all.any(|container| container.get("name").and_then(Node::text) == Some(name))
+}
+
 fn annotations(findings: &mut Findings<'_>) {
     let root = findings.root();
     let Some(Kind::Map(entries)) = root.get("metadata").and_then(|m| m.get("annotations")).map(|a| &a.kind)
@@ -147,6 +154,12 @@ fn annotations(findings: &mut Findings<'_>) {
         let known = |v: &str| matches!(v, "runtime/default" | "unconfined") || v.starts_with("localhost/");
         if entry.key.starts_with(APPARMOR_ANNOTATION) && !entry.value.text().is_some_and(known) {
             let text = "not an AppArmor profile: write runtime/default, localhost/NAME or unconfined";
+            findings.at_key(Severity::Error, Code::Invalid, &path, text);
+        }
+        if let Some(container) = entry.key.strip_prefix(APPARMOR_ANNOTATION)
+            && !is_container(root, container)
+        {
+            let text = format!("Invalid value: {}: container not found", quote(container));
             findings.at_key(Severity::Error, Code::Invalid, &path, text);
         }
     }

@@ -331,12 +331,12 @@ fn a_generated_name_is_no_name() {
 
 #[test]
 fn annotations_that_choose_profiles_are_not_overlooked() {
-    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n    container.apparmor.security.beta.kubernetes.io/b: x\n");
+    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n    container.apparmor.security.beta.kubernetes.io/b: unconfined\n");
     assert_eq!(
         says(&text),
         [
             "warning no-effect 6:5 metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile",
-            "error invalid 8:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/b]: not an AppArmor profile: write runtime/default, localhost/NAME or unconfined",
+            "error invalid 8:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/b]: Invalid value: \"b\": container not found",
         ]
     );
 }

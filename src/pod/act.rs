@@ -151,6 +151,8 @@ impl Worker {
             restarts,
             pause_pid: pause_pid(seen),
         };
+        // Before the start reads it: what changes in between is seen as a change, never missed.
+        let data = super::data_changes::of(&manifest.pod, name, &self.ctx.objects);
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
         // and discarded by the next look. It is given a little time, as containerd is left with a mess when
         // a creation is given up.
@@ -180,6 +182,7 @@ impl Worker {
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.data = Some(data);
                 history.hash_before = None;
                 history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
                 history.resources = Some(resources);

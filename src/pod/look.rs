@@ -45,6 +45,7 @@ impl Worker {
                 state,
             });
         }
+        self.mark_outdated(&mut instances);
         self.tell_of_silence(&instances);
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));

@@ -11,6 +11,7 @@ pub mod board;
 mod changes;
 mod cleanup;
 pub(crate) mod context;
+mod data_changes;
 mod differences;
 mod findings;
 mod housekeeping;

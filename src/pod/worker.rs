@@ -325,6 +325,7 @@ impl Worker {
         if !Arc::ptr_eq(&current.manifest, &desired.manifest) {
             self.update(&desired.manifest).await;
         }
+        self.remake_outdated();
         if self.current.as_ref().is_some_and(|c| c.recreating) { Goal::Stop } else { Goal::Run }
     }
 

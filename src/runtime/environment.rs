@@ -15,6 +15,7 @@ use super::env_file::{self, EnvFileError};
 use super::spec::expand;
 use super::{Runtime, StartError, StartOrder};
 use crate::objects::{DataObject, ObjectKind, Objects};
+use crate::store::SandboxRecord;
 use crate::volume::PreparedVolume;
 
 /// All that the variables depend on.
@@ -261,6 +262,23 @@ impl Runtime {
             volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
         };
         tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 }
 

@@ -155,8 +155,11 @@ impl Runtime {
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
         let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
-        if ids.is_some() {
+        if let Some(ids) = ids {
             tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+            if let Ok(pid) = created {
+                self.own_output(pid, &user, ids);
+            }
         }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),

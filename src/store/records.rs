@@ -145,6 +145,10 @@ pub struct ContainerHistory {
     pub container_id: Option<String>,
     /// Hash of the container entry that run was made from.
     pub hash: String,
+    /// Digests of the ConfigMaps and Secrets that run was started with, by their names; none when it was
+    /// started by a podling that did not write them down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, String>>,
     /// Image name as written in the manifest.
     pub image: String,
     /// Image digest that runs.

@@ -10,6 +10,7 @@ mod adoption;
 mod cli;
 mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;

@@ -178,6 +178,16 @@ fn host(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
                 findings.forbidden(&path.field(field), "when `hostUsers` is false");
             }
         }
+        let lists =
+            [("initContainers", spec.init_containers.as_deref()), ("containers", Some(&spec.containers[..]))];
+        for (list, containers) in lists {
+            for (i, container) in containers.unwrap_or_default().iter().enumerate() {
+                if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+                    let at = path.field(list).index(i).field("volumeDevices");
+                    findings.forbidden(&at, "when `hostUsers` is false");
+                }
+            }
+        }
     }
 }
 

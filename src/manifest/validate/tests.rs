@@ -1,5 +1,7 @@
 use crate::manifest::{Code, ReadOptions, Severity, read};
 
+mod security;
+
 /// What validation says about a pod with these lines under `spec` and under its only container.
 fn refusals(spec: &str, container: &str) -> Vec<String> {
     let indent = |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();

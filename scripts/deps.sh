@@ -39,6 +39,13 @@ need protobuf-compiler has protoc
 need libprotobuf-dev test -e /usr/include/google/protobuf/any.proto
 need gcc has cc
 need libc6-dev test -e /usr/include/stdio.h
+# The test of a control plane runs a real etcd, and programs that speak TLS as its other members.
+need etcd-server has etcd
+# A registry for the tests of pulling, what pushes to it, and its passwords and certificates.
+need docker-registry has docker-registry
+need skopeo has skopeo
+need apache2-utils has htpasswd
+need openssl has openssl
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 
 if [ "${1:-}" = --list ]; then

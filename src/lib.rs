@@ -13,6 +13,7 @@ pub mod network;
 pub mod objects;
 pub mod pod;
 pub mod probe;
+pub mod registry;
 pub mod runtime;
 pub mod server;
 pub mod settings;

@@ -155,7 +155,7 @@ Warnings about broken manifests and about the node follow the table on stderr.";
 #[derive(Debug, Args)]
 #[command(after_help = GET_HELP)]
 pub(super) struct Get {
-    /// pods (po, pod), images, events (ev), or pod/NAME
+    /// pods (po, pod), configmaps (cm), secrets, images, events (ev), or pod/NAME
     #[arg(value_name = "pods|images|events")]
     pub resource: String,
     /// Only these
@@ -341,6 +341,32 @@ pub(super) enum ImageVerb {
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Output>,
     },
+    /// Pull images from their registries, whatever is here
+    Pull {
+        /// Their names
+        #[arg(value_name = "IMAGE", required = true)]
+        names: Vec<String>,
+    },
+    /// Show all that is known of an image
+    Inspect {
+        /// Its name
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// json or yaml
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Write images into an OCI archive
+    Export {
+        /// The archive to write
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Names of the images
+        #[arg(value_name = "IMAGE", required = true)]
+        names: Vec<String>,
+    },
+    /// Remove the images that no manifest names, except those that came from archives
+    Prune,
     /// Import OCI or docker archives (.tar, .tar.gz, .tar.zst); - for standard input
     Import {
         /// Archives

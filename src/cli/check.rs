@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::args::{Check, CheckOutput};
-use crate::manifest::{self, Code, Diagnostic, PodKey, ReadOptions, Severity, Verdict};
+use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
+use crate::pod::capacity::Capacity;
+use crate::pod::status::Waiting;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
 
@@ -29,7 +31,8 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         // Of each file by its mode.
         exposed: false,
     };
-    let mut checker = Checker { options, extensionless: settings.extensionless, ..Checker::default() };
+    let node = Capacity::of(&settings);
+    let mut checker = Checker { node, options, extensionless: settings.extensionless, ..Checker::default() };
     for path in &args.paths {
         checker.path(path);
     }
@@ -70,13 +73,54 @@ impl From<Diagnostic> for Message {
     }
 }
 
+impl Finding {
+    /// What the daemon would hold the pod back for, if it were alone on this node. A cluster's labels and classes
+    /// may be meant for other nodes; what no change of the settings gives is an error.
+    fn admission(&mut self, refused: Result<(), Waiting>) {
+        let Err(why) = refused else { return };
+        let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound");
+        let (severity, verdict) =
+            if soft { (Severity::Warning, Verdict::Warn) } else { (Severity::Error, Verdict::Reject) };
+        self.messages.push(Message {
+            severity,
+            code: Code::Admission,
+            path: "spec".to_owned(),
+            line: self.line,
+            column: 1,
+            text: format!("{}: {}", why.reason, why.message),
+        });
+        self.verdict = self.verdict.max(verdict);
+    }
+}
+
 #[derive(Default)]
 struct Checker {
+    node: Capacity,
     options: ReadOptions,
     extensionless: bool,
     findings: Vec<Finding>,
     files: usize,
     first: BTreeMap<PodKey, (String, u32)>,
+}
+
+/// The file that is checked may not be the one that the daemon will read, so this is no refusal.
+fn exposed_secret(line: u32) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Warning,
+        code: Code::Exposed,
+        path: String::new(),
+        line,
+        column: 0,
+        text:
+            "everybody on this machine can read this file; the daemon takes the Secret only after chmod 0600"
+                .to_owned(),
+    }
+}
+
+/// Whether everybody on the machine may read the file, which the daemon holds against its Secrets.
+fn is_exposed(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0)
 }
 
 impl Checker {
@@ -85,28 +129,31 @@ impl Checker {
         if path == Path::new("-") {
             let mut bytes = Vec::new();
             let read = io::stdin().lock().take(LONGEST).read_to_end(&mut bytes);
-            return self.file("<stdin>".to_owned(), read.map(|_| bytes));
+            return self.file("<stdin>".to_owned(), read.map(|_| bytes), false);
         }
         if !path.is_dir() {
-            return self.file(file, read(path));
+            return self.file(file, read(path), is_exposed(path));
         }
         match manifests(path, self.extensionless) {
             Ok(files) => {
                 for path in files {
-                    self.file(path.display().to_string(), read(&path));
+                    self.file(path.display().to_string(), read(&path), is_exposed(&path));
                 }
             }
-            Err(error) => self.file(file, Err(error)),
+            Err(error) => self.file(file, Err(error), false),
         }
     }
 
-    fn file(&mut self, file: String, content: io::Result<Vec<u8>>) {
+    fn file(&mut self, file: String, content: io::Result<Vec<u8>>, exposed: bool) {
         self.files += 1;
         let bytes = match content {
             Ok(bytes) => bytes,
             Err(error) => return self.findings.push(unreadable(file, &error)),
         };
-        for document in manifest::read(&bytes, &self.options) {
+        for mut document in manifest::read(&bytes, &self.options) {
+            if exposed && document.object.as_ref().is_some_and(|o| o.key.kind == ObjectKind::Secret) {
+                document.diagnostics.push(exposed_secret(document.line));
+            }
             let verdict = document.verdict();
             let mut finding = Finding {
                 file: file.clone(),
@@ -118,6 +165,7 @@ impl Checker {
                 messages: document.diagnostics.into_iter().map(Message::from).collect(),
             };
             if let Some(pod) = document.pod {
+                finding.admission(self.node.could_hold(&pod.pod));
                 self.note_duplicate(&mut finding, pod.key);
             }
             self.findings.push(finding);
@@ -331,6 +379,22 @@ mod tests {
              2 documents in 2 files: 1 ok, 1 with warnings, 0 refused\n"
         );
         assert!(!failed);
+    }
+
+    #[test]
+    fn what_admission_holds_back_is_said_as_the_daemon_says_it() {
+        let selects = POD.replace("spec: {", "spec: {nodeSelector: {zone: a}, ");
+        let huge = POD.replace("image: b:1", "image: b:1, resources: {requests: {memory: 100Ti}}");
+        let dir = Dir::with(&[("a.yaml", &selects), ("b.yaml", &huge)]);
+        let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
+        assert!(
+            text.contains("warning: spec: NodeAffinity: spec.nodeSelector wants zone=a, and this node"),
+            "{text}"
+        );
+        assert!(!failed);
+        let (text, failed) = dir.check(&["b.yaml"], CheckOutput::Text);
+        assert!(text.contains("error: spec: OutOfmemory: the pod requests memory 102400Gi"), "{text}");
+        assert!(failed);
     }
 
     #[test]

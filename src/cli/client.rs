@@ -59,6 +59,12 @@ impl Client {
         Ok(Stream { body: response.into_body(), rest: Vec::new() })
     }
 
+    /// Gives an order whose answer comes bit by bit.
+    pub(super) async fn stream_of(&self, method: Method, target: &str) -> Result<Stream, CliError> {
+        let response = self.send(method, target, Body::Whole(None)).await?;
+        Ok(Stream { body: response.into_body(), rest: Vec::new() })
+    }
+
     /// Asks for the exec protocol; afterwards the connection is both ends' to write.
     pub(super) async fn upgrade(&self, target: &str) -> Result<TokioIo<Upgraded>, CliError> {
         let request = request(Method::POST, target, Body::Whole(None))?;

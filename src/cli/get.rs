@@ -12,8 +12,8 @@ use super::client::Client;
 use super::error::{CliError, say};
 use super::selector::Selector;
 use super::table::{Table, row};
-use super::{Outcome, age, image, output, printer};
-use crate::manifest::PodKey;
+use super::{Outcome, age, image, objects, output, printer};
+use crate::manifest::{ObjectKind, PodKey};
 use crate::server::query::{Query, encode};
 use crate::server::wire::{NodeStatus, Problem, WatchEvent};
 
@@ -32,6 +32,12 @@ pub(super) async fn get(client: Client, namespace: String, args: Get) -> Outcome
         (Resource::Events, false) => view.events(&client).await,
         (Resource::Events, true) => view.watch_events(&client).await,
         (Resource::Images, false) => image::list(&client, view.output, &view.names).await,
+        (Resource::Objects(kind), false) => {
+            objects::list(&client, kind, view.namespace.as_deref(), &view.names, view.output).await
+        }
+        (Resource::Objects(_), true) => {
+            Err(CliError::Usage("configmaps and secrets cannot be watched".to_owned()))
+        }
         (Resource::Images, true) => Err(CliError::Usage("images cannot be watched".to_owned())),
     }
 }
@@ -41,6 +47,7 @@ enum Resource {
     Pods,
     Images,
     Events,
+    Objects(ObjectKind),
 }
 
 /// `pods web db`, `pod/web pod/db`: the kind and the names.
@@ -53,9 +60,12 @@ fn resource(args: &Get) -> Result<(Resource, Vec<String>), CliError> {
         "pods" | "pod" | "po" => Resource::Pods,
         "images" | "image" => Resource::Images,
         "events" | "event" | "ev" => Resource::Events,
+        "configmaps" | "configmap" | "cm" => Resource::Objects(ObjectKind::ConfigMap),
+        "secrets" | "secret" => Resource::Objects(ObjectKind::Secret),
         other => {
-            let text =
-                format!("podling has no resource type {other:?}; it has pods (po, pod), images, events (ev)");
+            let text = format!(
+                "podling has no resource type {other:?}; it has pods (po, pod), configmaps (cm), secrets, images, events (ev)"
+            );
             return Err(CliError::Usage(text));
         }
     };
@@ -360,7 +370,7 @@ mod tests {
         assert_eq!(resource(&args("ev", &[])).unwrap(), (Resource::Events, vec![]));
         assert_eq!(
             resource(&args("svc", &[])).unwrap_err().to_string(),
-            "error: podling has no resource type \"svc\"; it has pods (po, pod), images, events (ev)"
+            "error: podling has no resource type \"svc\"; it has pods (po, pod), configmaps (cm), secrets, images, events (ev)"
         );
     }
 

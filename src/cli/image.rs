@@ -14,7 +14,7 @@ use super::args::{Image, ImageVerb, Output};
 use super::client::Client;
 use super::error::{CliError, say};
 use super::table::{Table, row};
-use super::{Outcome, age, output};
+use super::{Outcome, age, output, pull};
 use crate::server::query::Query;
 use crate::server::wire::{ImageList, Imported};
 use crate::server::{Body, ImageInfo};
@@ -27,6 +27,12 @@ pub(super) async fn image(client: Client, args: Image) -> Outcome {
     match args.verb {
         ImageVerb::Ls { output } => list(&client, output.unwrap_or_default(), &[]).await,
         ImageVerb::Import { files } => import(&client, &files).await,
+        ImageVerb::Pull { names } => pull::pull(&client, &names).await,
+        ImageVerb::Inspect { name, output } => {
+            pull::inspect(&client, &name, output.unwrap_or(Output::Json)).await
+        }
+        ImageVerb::Export { file, names } => pull::export(&client, &file, &names).await,
+        ImageVerb::Prune => pull::prune(&client).await,
         ImageVerb::Rm { names } => remove(&client, &names).await,
     }
 }

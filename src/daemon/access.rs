@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use hyper::body::Bytes;
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use crate::image::{self, ImageRef};
@@ -12,6 +13,7 @@ use crate::pod::board::Board;
 use crate::runtime::Runtime;
 use crate::runtime::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
 use crate::runtime::logs::{self, LogQuery, Since};
+use crate::server::wire::PullLine;
 use crate::server::{
     AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
 };
@@ -22,12 +24,16 @@ pub struct RuntimeSlot {
     runtime: Arc<OnceLock<Runtime>>,
     board: Board,
     paths: crate::settings::Paths,
+    manifest_dirs: Vec<PathBuf>,
+    signature_policy: PathBuf,
 }
 
 impl RuntimeSlot {
     /// An empty slot; the board tells which container of a pod is current.
-    pub fn new(board: Board, paths: crate::settings::Paths) -> Self {
-        Self { runtime: Arc::default(), board, paths }
+    pub fn new(board: Board, settings: &crate::settings::Settings) -> Self {
+        let (paths, manifest_dirs) = (settings.paths.clone(), settings.manifest_dirs.clone());
+        let signature_policy = settings.images.signature_policy.clone();
+        Self { runtime: Arc::default(), board, paths, manifest_dirs, signature_policy }
     }
 
     /// containerd answers.
@@ -52,6 +58,12 @@ fn running_id(state: &crate::pod::board::Snapshot, uid: &str, container: &str) -
     let status = statuses.into_iter().find(|s| s.name == container)?;
     status.state.as_ref()?.running.as_ref()?;
     Some(status.container_id.as_ref()?.trim_start_matches("containerd://").to_owned())
+}
+
+fn line(line: &PullLine) -> Bytes {
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
 }
 
 fn access_error(e: RuntimeError) -> AccessError {
@@ -88,9 +100,11 @@ impl RuntimeAccess for RuntimeSlot {
 
     fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move {
-            let names = image::import_path(self.get()?.containerd(), &archive).await;
+            let names =
+                image::import_path(self.get()?.containerd(), &archive, Some(&self.signature_policy)).await;
             let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
             tracing::info!("imported {}", names.join(", "));
+            self.get()?.images().arrived();
             Ok(names)
         })
     }
@@ -102,6 +116,53 @@ impl RuntimeAccess for RuntimeSlot {
                 true => Ok(()),
                 false => Err(AccessError::NotFound(format!("image \"{name}\" not found"))),
             }
+        })
+    }
+
+    fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {
+        Box::pin(async move {
+            let puller = self.get()?.images().clone();
+            let (lines, receiver) = mpsc::channel(8);
+            tokio::spawn(async move {
+                // A client that reads slowly misses steps, not the end.
+                let pulled = puller.pull(&name, |r| drop(lines.try_send(line(&PullLine::Progress(r))))).await;
+                let last = match pulled {
+                    Ok(p) => PullLine::Done { name: p.name, digest: p.digest, unchanged: p.unchanged },
+                    Err(e) => PullLine::Error(e.to_string()),
+                };
+                let _ = lines.send(line(&last)).await;
+            });
+            Ok(receiver)
+        })
+    }
+
+    fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>> {
+        Box::pin(async move {
+            let reference = ImageRef::parse(&name).map_err(|e| AccessError::Invalid(e.to_string()))?;
+            let found = self.get()?.containerd().image(&reference).await;
+            let found = found.map_err(|e| AccessError::Failed(e.to_string()))?;
+            let image = found.ok_or_else(|| AccessError::NotFound(format!("image \"{name}\" not found")))?;
+            let layers =
+                image.layers().into_iter().map(|(digest, size)| json!({"digest": digest, "size": size}));
+            Ok(json!({
+                "name": image.name, "digest": image.digest, "manifest": image.manifest_digest,
+                "id": image.config_digest, "size": image.size, "unpacked": image.unpacked,
+                "layers": layers.collect::<Vec<_>>(), "config": image.config,
+            }))
+        })
+    }
+
+    fn export_images(&self, names: Vec<String>, archive: PathBuf) -> BoxFuture<'_, Result<(), AccessError>> {
+        Box::pin(async move {
+            let exported = image::export(self.get()?.containerd(), &names, &archive).await;
+            exported.map_err(|e| AccessError::Failed(e.to_string()))
+        })
+    }
+
+    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(async move {
+            let wanted = super::collect::wanted(&self.paths, &self.manifest_dirs).await;
+            image::collect::prune(self.get()?.containerd(), &wanted).await.map_err(access_error)
         })
     }
 

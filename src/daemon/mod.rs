@@ -5,6 +5,7 @@
 //! images to the pods (`node`), and signals to whom they concern. It decides nothing about a pod.
 
 mod access;
+mod collect;
 mod node;
 mod signals;
 
@@ -114,8 +115,10 @@ impl Daemon {
         let store = Arc::new(Store::open(settings.paths.state())?);
         let board = Board::default();
         let (control_tx, control) = mpsc::channel(16);
-        let slot = RuntimeSlot::new(board.clone(), settings.paths.clone());
+        let slot = RuntimeSlot::new(board.clone(), &settings);
+        let objects = Objects::default();
         let backend = Backend {
+            objects: objects.clone(),
             board: board.clone(),
             control: control_tx,
             runtime: Arc::new(slot.clone()),
@@ -135,7 +138,6 @@ impl Daemon {
             board.publish(status::from_record(record));
         }
         let api = tokio::spawn(server::serve_on(endpoint, backend, shutdown.clone()));
-        let objects = Objects::default();
         let host_ips = node::watch_addresses();
         let mut daemon = Self { settings, board, signals, shutdown, objects, host_ips };
         // From here on also while containerd is waited for, which may take as long as it likes.
@@ -145,6 +147,7 @@ impl Daemon {
         if let Some((handle, runtime)) = daemon.reach_containerd(stick).await {
             slot.fill(runtime.clone());
             daemon.work(runtime.clone(), store, records, control).await;
+            daemon.leave_objects(&runtime).await;
             end_containerd(handle, &runtime).await;
         }
         notify::stopping();
@@ -288,6 +291,12 @@ impl Daemon {
         let images =
             node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
         let images = tokio::spawn(images);
+        let room = collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone());
+        let room = tokio::spawn(room);
+        let network = tokio::spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
+        for finding in settings.images.registry_dirs.iter().flat_map(|dir| crate::registry::lint(dir)) {
+            tracing::warn!("{finding}");
+        }
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
@@ -323,16 +332,27 @@ impl Daemon {
             }
         }
         images.abort();
+        room.abort();
+        network.abort();
         sync_loop.abort();
         store.sync();
         if let Err(e) = store.save_source(&source.dir_identities()) {
             tracing::warn!("{e}");
         }
+        runtime.ends_cleanly();
         tracing::info!("podling ends; {}", self.farewell());
     }
 
     fn keep(&self) -> Keep {
         Keep::at(self.settings.borrow().paths.kept_objects())
+    }
+
+    /// Where nothing runs, nothing stays behind: a tmpfs of podling's own goes too.
+    async fn leave_objects(&self, runtime: &Runtime) {
+        let idle = runtime.observe_all().await.is_ok_and(|left| left.is_empty());
+        if idle && let Err(e) = tokio::task::block_in_place(|| self.keep().leave()) {
+            tracing::warn!("{e}");
+        }
     }
 
     /// What the file source begins with: what was accepted before, and which directory each manifest
@@ -346,7 +366,11 @@ impl Daemon {
             tracing::warn!("{e}");
             Vec::new()
         });
-        self.objects.replace(objects.clone());
+        self.objects.restore(&objects);
+        let objects: Vec<_> = objects.into_iter().map(|kept| kept.object).collect();
+        if !objects.is_empty() {
+            self.objects.set_known();
+        }
         let kept = records.iter().filter(|r| !r.spec.removing);
         Seed { pods: kept.map(|r| r.spec.manifest.clone()).collect(), objects, dirs }
     }
@@ -358,6 +382,7 @@ impl Daemon {
             board: self.board.clone(),
             settings: self.settings.subscribe(),
             claims: Default::default(),
+            order: Default::default(),
             routes: Routes::default(),
             done,
             host_ips: self.host_ips.clone(),

@@ -155,7 +155,7 @@ fn tls_reason(e: &io::Error) -> String {
     use rustls::{CertificateError as Certificate, Error, InvalidMessage};
     match e.get_ref().and_then(|e| e.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(Certificate::UnknownIssuer)) => {
-            "its certificate is signed by an unknown authority; name the authority's file in hosts.toml (ca) or add it to the system's"
+            "its certificate is signed by an unknown authority; name the authority's file in hosts.toml (ca) or add it to the system's (package ca-certificates)"
                 .to_owned()
         }
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {

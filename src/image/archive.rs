@@ -1,19 +1,23 @@
 //! Import: an archive or a layout directory becomes images in containerd.
 
-use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::assemble::{Assembled, assemble};
+use super::assemble::assemble;
 use super::ingest::ingest;
+use super::link::link;
 use super::reader::ReadError;
 use super::reference::InvalidImageName;
 use super::unpack::unpack;
+use super::verify::{self, Policy, PolicyError, Rejected};
 use crate::runtime::containerd::images::ImageRecord;
 use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
 
 /// On the record of every image that podling imported.
 const IMPORTED_LABEL: &str = "podling.dev/imported";
+
+/// Keeps it from being collected: nobody could bring it back. The CRI's own label, so that others know it too.
+const PINNED_LABEL: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
 
 /// Why an archive was not imported. Each names the archive.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +67,22 @@ pub enum ImportError {
         /// What is wrong with the name.
         source: InvalidImageName,
     },
+    /// The signature policy cannot be read.
+    #[error("cannot import {path}: {source}")]
+    Policy {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong.
+        source: PolicyError,
+    },
+    /// The signature policy does not take it.
+    #[error("cannot import {path}: {source}")]
+    Rejected {
+        /// The archive.
+        path: PathBuf,
+        /// Why.
+        source: Rejected,
+    },
     /// containerd failed.
     #[error("cannot import {path}: {source}")]
     Runtime {
@@ -101,11 +121,21 @@ impl ImportError {
 /// Imports an OCI layout (tar file or directory) or a `docker save` archive, plain or compressed with
 /// gzip or zstd, and unpacks what runs on this host. Returns the full names of the images. Names that
 /// existed point at the new images from then on; running containers keep what they have.
-pub async fn import_path(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+///
+/// With a signature `policy`, an image that it does not accept is not unpacked and gets no name.
+pub async fn import_path(
+    client: &Containerd,
+    path: &Path,
+    policy: Option<&Path>,
+) -> Result<Vec<String>, ImportError> {
+    let policy = match policy.map(Policy::load) {
+        None => None,
+        Some(loaded) => loaded.map_err(|source| ImportError::Policy { path: path.to_owned(), source })?,
+    };
     let failed = |e| ImportError::runtime(path, e);
     client.ensure_namespace().await.map_err(failed)?;
     let lease = client.lease("import").await.map_err(failed)?;
-    let names = import_held(lease.client(), path).await;
+    let names = import_held(lease.client(), path, policy.as_ref()).await;
     // Also after a failure: the blobs of half an import go at once.
     if let Err(e) = lease.release().await {
         tracing::debug!("{e}; it ends by itself within an hour");
@@ -113,12 +143,21 @@ pub async fn import_path(client: &Containerd, path: &Path) -> Result<Vec<String>
     names
 }
 
-async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+async fn import_held(
+    client: &Containerd,
+    path: &Path,
+    policy: Option<&Policy>,
+) -> Result<Vec<String>, ImportError> {
     let failed = |e| ImportError::runtime(path, e);
     let ingested = ingest(client, path).await?;
     let mut names = Vec::new();
     for image in assemble(client, path, &ingested).await? {
-        link(client, &image).await.map_err(failed)?;
+        if let Some(policy) = policy {
+            let signatures = verify::beside(path);
+            let checked = policy.check("oci-archive", &image.name, &image.target.digest, &signatures);
+            checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
+        }
+        link(client, &image.path, &image.manifest).await.map_err(failed)?;
         unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
             if e.class() == ErrorClass::InvalidArgument {
                 return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
@@ -128,7 +167,9 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
         // Last, so that a name never points at half an image.
         let record = ImageRecord {
             name: image.name.name(),
-            labels: BTreeMap::from([(IMPORTED_LABEL.to_owned(), "true".to_owned())]),
+            labels: [(IMPORTED_LABEL, "true"), PINNED_LABEL]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
             media_type: image.target.media_type,
             digest: image.target.digest,
             size: image.target.size,
@@ -138,24 +179,6 @@ async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, Im
         names.push(record.name);
     }
     Ok(names)
-}
-
-/// Sets the labels by which the garbage collector goes from an index to the manifest and on to
-/// configuration and layers.
-async fn link(client: &Containerd, image: &Assembled) -> Result<(), RuntimeError> {
-    for (parent, child) in image.path.windows(2).map(|w| (&w[0], &w[1])) {
-        let label = ("containerd.io/gc.ref.content.m.0".to_owned(), child.clone());
-        client.label_blob(parent, HashMap::from([label])).await?;
-    }
-    let mut labels: HashMap<String, String> = image
-        .manifest
-        .layers
-        .iter()
-        .enumerate()
-        .map(|(n, layer)| (format!("containerd.io/gc.ref.content.l.{n}"), layer.digest.clone()))
-        .collect();
-    labels.insert("containerd.io/gc.ref.content.config".to_owned(), image.config_digest.clone());
-    client.label_blob(&image.manifest_digest, labels).await
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ pub(super) struct Assembled {
     pub(super) target: Descriptor,
     /// Digests from the target to the manifest, both included.
     pub(super) path: Vec<String>,
-    pub(super) manifest_digest: String,
     pub(super) manifest: Manifest,
     pub(super) config_digest: String,
     pub(super) diff_ids: Vec<String>,
@@ -101,9 +100,9 @@ impl Assembler<'_> {
         for layer in &manifest.layers {
             self.expect_blob(&layer.digest, &name).await?;
         }
-        let (manifest_digest, config_digest) = (at.digest, manifest.config.digest.clone());
+        let config_digest = manifest.config.digest.clone();
         let target = self.with_media_type(target, &manifest, path.len() == 1);
-        Ok(Assembled { name, target, path, manifest_digest, manifest, config_digest, diff_ids })
+        Ok(Assembled { name, target, path, manifest, config_digest, diff_ids })
     }
 
     /// Images of a `docker save` archive have no manifest of the kind containerd needs; it is built.
@@ -149,7 +148,6 @@ impl Assembler<'_> {
                         ..Default::default()
                     },
                     path: vec![digest.clone()],
-                    manifest_digest: digest.clone(),
                     manifest: manifest.clone(),
                     config_digest: config_digest.clone(),
                     diff_ids: diff_ids.clone(),

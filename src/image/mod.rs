@@ -2,22 +2,30 @@
 //!
 //! An archive is streamed into containerd's content store, its layers are unpacked into snapshots, and a
 //! name is made that points at it; all of that under a lease, so that the garbage collector leaves it
-//! alone until the name holds it. Whether a pod may use an image is decided by [`decide`]. Nothing here
-//! speaks to registries.
+//! alone until the name holds it. A pull does the same with what a registry sends. When one is needed is
+//! decided by [`decide`]; how registries are spoken to is the business of `registry`.
 
 mod archive;
 mod assemble;
+pub mod collect;
 mod documents;
+mod export;
 mod ingest;
+mod link;
+mod mend;
 mod platform;
 mod policy;
 mod preload;
+pub mod pull;
 mod reader;
 mod reference;
 mod store;
 mod unpack;
+pub mod verify;
 
 pub use archive::{ImportError, import_path};
+pub use export::{ExportError, export};
+pub use mend::mend;
 pub use policy::{Decision, PullPolicy, decide};
 pub use preload::{PreloadReport, preload};
 pub use reference::{ImageRef, InvalidImageName};

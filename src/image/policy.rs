@@ -1,4 +1,4 @@
-//! imagePullPolicy, where nothing can be pulled.
+//! imagePullPolicy.
 
 /// A container's imagePullPolicy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,20 +28,20 @@ impl PullPolicy {
 pub enum Decision {
     /// Use the image that is there.
     Use,
-    /// Use the image that is there, and say that it could not be checked for a newer one.
-    UseStale,
-    /// It is not there and would have to be pulled: `ErrImagePull`.
-    Missing,
+    /// Ask the registry, whatever is there.
+    Check,
+    /// It is not there and has to be pulled.
+    Pull,
     /// It is not there and must not be pulled: `ErrImageNeverPull`.
     NeverPull,
 }
 
-/// Decides. An image that is there is used whatever the policy: a node without registry runs what it has.
+/// Decides, as the kubelet does.
 pub fn decide(policy: PullPolicy, present: bool) -> Decision {
     match (policy, present) {
-        (PullPolicy::Always, true) => Decision::UseStale,
+        (PullPolicy::Always, true) => Decision::Check,
         (PullPolicy::IfNotPresent | PullPolicy::Never, true) => Decision::Use,
-        (PullPolicy::Always | PullPolicy::IfNotPresent, false) => Decision::Missing,
+        (PullPolicy::Always | PullPolicy::IfNotPresent, false) => Decision::Pull,
         (PullPolicy::Never, false) => Decision::NeverPull,
     }
 }
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn every_policy_with_and_without_the_image() {
-        use Decision::{Missing, NeverPull, Use, UseStale};
+        use Decision::{Check, NeverPull, Pull, Use};
         for (name, present, absent) in
-            [("Always", UseStale, Missing), ("IfNotPresent", Use, Missing), ("Never", Use, NeverPull)]
+            [("Always", Check, Pull), ("IfNotPresent", Use, Pull), ("Never", Use, NeverPull)]
         {
             let policy = PullPolicy::from_name(name).unwrap();
             assert_eq!((decide(policy, true), decide(policy, false)), (present, absent), "{name}");

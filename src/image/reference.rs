@@ -42,6 +42,16 @@ impl ImageRef {
         format!("{}/{}", self.domain, self.path)
     }
 
+    /// The registry, as `docker.io`.
+    pub fn registry(&self) -> &str {
+        &self.domain
+    }
+
+    /// The path within the registry, as `library/busybox`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The tag, if the name has one. A name without tag and digest has `latest`.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()

@@ -1,10 +1,13 @@
 //! The images that containerd has.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use oci_spec::image::ImageConfiguration;
 
 use super::documents::{DOCUMENT_MAX, Descriptor, Index, Manifest, chain_ids, parse_config};
-use super::policy::{Decision, PullPolicy, decide};
+use super::pull::PullError;
 use super::reference::{ImageRef, InvalidImageName};
 use super::unpack::unpack;
 use super::{documents, platform};
@@ -26,6 +29,8 @@ pub struct Image {
     pub config: ImageConfiguration,
     /// Digest of the configuration; the image's id in docker's and the kubelet's words.
     pub config_digest: String,
+    /// Digest of the manifest for this host; the same as `digest` unless that is an index.
+    pub manifest_digest: String,
     /// True when all layers are unpacked.
     pub unpacked: bool,
     manifest: Manifest,
@@ -50,18 +55,27 @@ pub enum ImageError {
     /// The name is none.
     #[error(transparent)]
     Name(#[from] InvalidImageName),
-    /// It is not there.
-    #[error(
-        "image \"{name}\" is not in containerd namespace \"{namespace}\" and podling does not pull from \
-         registries: import it with `podling image import FILE`{}", other_tags(.others)
-    )]
-    Missing {
+    /// It could not be pulled.
+    #[error("cannot pull image \"{name}\": {error}{}", way_out(.error, .namespace))]
+    Pull {
         /// Full name.
         name: String,
-        /// The namespace that was searched.
+        /// The namespace that was searched before.
         namespace: String,
-        /// Names of the same repository that are there.
-        others: Vec<String>,
+        /// Why.
+        error: Arc<PullError>,
+    },
+    /// It could not be pulled, and that is tried again only after a while.
+    #[error("back-off {}s pulling image \"{name}\": {error}{}", .delay.as_secs(), way_out(.error, .namespace))]
+    BackOff {
+        /// Full name.
+        name: String,
+        /// The namespace that was searched before.
+        namespace: String,
+        /// The wait.
+        delay: Duration,
+        /// Why.
+        error: Arc<PullError>,
     },
     /// It is not there, and the policy is `Never`.
     #[error(
@@ -112,12 +126,24 @@ pub enum ImageError {
     },
 }
 
+impl Image {
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Digests and compressed sizes of the layers, the lowest first.
+    pub fn layers(&self) -> Vec<(String, u64)> {
+        self.manifest.layers.iter().map(|l| (l.digest.clone(), l.size)).collect()
+    }
+}
+
 impl ImageError {
     /// The kubelet's word for it, which a waiting container shows as its reason.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Name(_) => "InvalidImageName",
-            Self::Missing { .. } => "ErrImagePull",
+            Self::Pull { error, .. } => error.reason(),
+            Self::BackOff { .. } => "ImagePullBackOff",
             Self::NeverPull { .. } => "ErrImageNeverPull",
             _ => "ImageInspectError",
         }
@@ -127,9 +153,25 @@ impl ImageError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Name(_) | Self::Platform { .. } | Self::Unreadable { .. } => ErrorClass::InvalidArgument,
-            Self::Missing { .. } | Self::NeverPull { .. } | Self::Incomplete { .. } => ErrorClass::NotFound,
+            Self::NeverPull { .. } | Self::Incomplete { .. } => ErrorClass::NotFound,
+            Self::Pull { error, .. } | Self::BackOff { error, .. } => match &**error {
+                PullError::Runtime(e) => e.class(),
+                _ => ErrorClass::Other,
+            },
             Self::Runtime { source, .. } => source.class(),
         }
+    }
+}
+
+/// What to do where there is no registry.
+fn way_out(error: &PullError, namespace: &str) -> String {
+    if error.is_unreachable() {
+        format!(
+            "; it is not in containerd namespace \"{namespace}\" either: without a registry, import it with \
+             `podling image import FILE`"
+        )
+    } else {
+        String::new()
     }
 }
 
@@ -157,26 +199,25 @@ impl Containerd {
         }
     }
 
-    /// The image that a container with this image name and policy runs, unpacked. The decision says
-    /// whether it may be stale. What is missing is an error that says how to get it.
-    pub async fn image_for(&self, image: &str, policy: PullPolicy) -> Result<(Image, Decision), ImageError> {
+    /// The image of this name, unpacked, without asking any registry. What is missing is an error that says
+    /// how to get it.
+    pub async fn local_image(&self, image: &str) -> Result<Image, ImageError> {
         let reference = ImageRef::parse(image)?;
-        let found = self.image(&reference).await?;
-        let decision = decide(policy, found.is_some());
-        if let Some(image) = found {
+        if let Some(image) = self.image(&reference).await? {
             self.ensure_unpacked(&image).await?;
-            return Ok((image, decision));
+            return Ok(image);
         }
         let (name, namespace) = (reference.name(), self.namespace().to_owned());
-        // Only a hint for the message: without it the message is still true.
+        Err(ImageError::NeverPull { name, namespace, others: self.other_tags(&reference).await })
+    }
+
+    /// Names of the same repository that are here: a hint for messages, which are true without it.
+    pub(super) async fn other_tags(&self, reference: &ImageRef) -> Vec<String> {
         let records = self.image_records().await.unwrap_or_default();
         let mut others: Vec<String> =
-            records.into_iter().map(|r| r.name).filter(|n| same_repository(n, &reference)).collect();
+            records.into_iter().map(|r| r.name).filter(|n| same_repository(n, reference)).collect();
         others.sort();
-        Err(match decision {
-            Decision::NeverPull => ImageError::NeverPull { name, namespace, others },
-            _ => ImageError::Missing { name, namespace, others },
-        })
+        others
     }
 
     /// Unpacks what is not unpacked of `image`.
@@ -263,6 +304,7 @@ async fn load(client: &Containerd, record: ImageRecord) -> Result<Image, ImageEr
         chain_id,
         config_digest: manifest.config.digest.clone(),
         config,
+        manifest_digest: at.digest,
         unpacked,
         manifest,
         name: record.name,
@@ -306,20 +348,37 @@ mod tests {
     #[test]
     fn a_missing_image_names_the_namespace_searched_and_the_way_out() {
         let mut others = vec![];
-        let missing = |others: &[String]| ImageError::Missing {
+        let missing = |others: &[String]| ImageError::NeverPull {
             name: "docker.io/library/web:2".into(),
             namespace: "podling".into(),
             others: others.to_vec(),
         };
-        let plain = "image \"docker.io/library/web:2\" is not in containerd namespace \"podling\" and podling \
-                     does not pull from registries: import it with `podling image import FILE`";
+        let plain = "image \"docker.io/library/web:2\" is not in containerd namespace \"podling\" and its \
+                     imagePullPolicy is Never: import it with `podling image import FILE`";
         assert_eq!(missing(&others).to_string(), plain);
-        assert_eq!(missing(&others).reason(), "ErrImagePull");
         others.push("docker.io/library/web:1".to_owned());
         assert_eq!(
             missing(&others).to_string(),
             format!("{plain} (of this repository there is docker.io/library/web:1)")
         );
+    }
+
+    #[test]
+    fn a_failed_pull_and_the_wait_after_it_have_their_own_reasons() {
+        let error = || Arc::new(PullError::Damaged("x".into()));
+        let pull = ImageError::Pull { name: "n".into(), namespace: "x".into(), error: error() };
+        assert_eq!(
+            (pull.reason(), pull.to_string().as_str()),
+            ("ErrImagePull", "cannot pull image \"n\": it is damaged: x")
+        );
+        let wait = ImageError::BackOff {
+            name: "n".into(),
+            namespace: "x".into(),
+            delay: Duration::from_secs(20),
+            error: error(),
+        };
+        assert_eq!(wait.reason(), "ImagePullBackOff");
+        assert_eq!(wait.to_string(), "back-off 20s pulling image \"n\": it is damaged: x");
     }
 
     #[test]

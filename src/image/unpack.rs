@@ -15,20 +15,62 @@ pub(super) async fn unpack(
     config_digest: &str,
     diff_ids: &[String],
 ) -> Result<(), RuntimeError> {
+    let from = unpacked_layers(client, diff_ids).await?;
+    unpack_from(client, manifest, config_digest, diff_ids, from, &mut AllHere).await
+}
+
+/// Where layers come from.
+pub(super) trait Layers {
+    /// Why one does not come.
+    type Error: From<RuntimeError>;
+    /// Returns when layer `n` is in the content store.
+    fn ready(&mut self, n: usize) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// They are all there.
+struct AllHere;
+
+impl Layers for AllHere {
+    type Error = RuntimeError;
+    async fn ready(&mut self, _: usize) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+}
+
+/// How many layers, from the lowest, are unpacked; they are held by the client's lease from then on.
+pub(super) async fn unpacked_layers(client: &Containerd, diff_ids: &[String]) -> Result<usize, RuntimeError> {
+    let chain = chain_ids(diff_ids);
+    let kind = format!("snapshots/{}", client.snapshotter().await?);
+    for name in &chain {
+        client.hold(&kind, name).await?;
+    }
+    for (n, name) in chain.iter().enumerate().rev() {
+        if client.has_snapshot(name).await? {
+            return Ok(n + 1);
+        }
+    }
+    Ok(0)
+}
+
+/// [`unpack`] of the layers from number `from` on, each when it is there.
+pub(super) async fn unpack_from<L: Layers>(
+    client: &Containerd,
+    manifest: &Manifest,
+    config_digest: &str,
+    diff_ids: &[String],
+    from: usize,
+    layers: &mut L,
+) -> Result<(), L::Error> {
     let chain = chain_ids(diff_ids);
     let Some(top) = chain.last() else { return Ok(()) };
     let snapshotter = client.snapshotter().await?;
-    for name in &chain {
-        client.hold(&format!("snapshots/{snapshotter}"), name).await?;
-    }
-    if !client.has_snapshot(top).await? {
-        for (n, layer) in manifest.layers.iter().enumerate() {
-            let parent = if n == 0 { "" } else { &chain[n - 1] };
-            unpack_layer(client, layer, parent, &chain[n], &diff_ids[n]).await?;
-        }
+    for (n, layer) in manifest.layers.iter().enumerate().skip(from) {
+        layers.ready(n).await?;
+        let parent = if n == 0 { "" } else { &chain[n - 1] };
+        unpack_layer(client, layer, parent, &chain[n], &diff_ids[n]).await?;
     }
     let label = (format!("containerd.io/gc.ref.snapshot.{snapshotter}"), top.clone());
-    client.label_blob(config_digest, HashMap::from([label])).await
+    Ok(client.label_blob(config_digest, HashMap::from([label])).await?)
 }
 
 async fn unpack_layer(

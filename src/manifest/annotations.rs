@@ -5,6 +5,7 @@
 //! values with the same parser that checked them.
 
 mod shm;
+mod start_after;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,6 +15,7 @@ use super::positions::{Findings, Path};
 use super::suggest::nearest;
 
 pub use shm::shm_size;
+pub use start_after::start_after;
 
 /// Before the name of each of them.
 pub const PREFIX: &str = "podling.dev/";
@@ -42,8 +44,23 @@ pub struct Annotation {
 }
 
 /// All annotations that podling knows, by name.
-pub static ANNOTATIONS: &[Annotation] =
-    &[Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check }];
+pub static ANNOTATIONS: &[Annotation] = &[
+    Annotation { name: "restart-on-change", per_container: false, reach: Reach::Nothing, check: check_flag },
+    Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
+    Annotation {
+        name: "start-after",
+        per_container: false,
+        reach: Reach::Nothing,
+        check: start_after::check,
+    },
+];
+
+fn check_flag(value: &str, _: &Pod) -> Result<(), String> {
+    match value {
+        "true" | "false" => Ok(()),
+        _ => Err("it must be \"true\" or \"false\"".into()),
+    }
+}
 
 /// The annotation behind a name without prefix, and the container it names.
 fn find(name: &str) -> Option<(&'static Annotation, Option<&str>)> {

@@ -37,6 +37,9 @@ fn fill_spec(spec: &mut PodSpec) {
     if *grace < 0 {
         *grace = 1;
     }
+    if let Some(resources) = &mut spec.resources {
+        requests_from_limits(resources);
+    }
     let host_network = spec.host_network == Some(true);
     let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
     for container in all {

@@ -105,6 +105,8 @@ pub enum Code {
     Exposed,
     /// A valid field that podling refuses, since dropping it would change what the pod does.
     Unsupported,
+    /// A valid manifest whose pod this node cannot or may not run: it waits until node, settings or manifest change.
+    Admission,
     /// A valid field or value that has no effect here, or another one than may be expected.
     NoEffect,
 }

@@ -39,6 +39,16 @@ impl Quantity {
         read(text).map(|nano| Self { nano }).ok_or_else(|| QuantityError { text: text.to_owned() })
     }
 
+    /// So many whole units.
+    pub fn whole(units: u64) -> Self {
+        Self { nano: (i128::from(units) * NANO).min(Self::CAP) }
+    }
+
+    /// What is left of it when so much is taken away; not less than nothing.
+    pub fn less(self, other: Self) -> Self {
+        Self { nano: (self.nano - other.nano).max(0) }
+    }
+
     /// Whole units, rounded away from zero: bytes, for memory.
     pub fn value(self) -> i64 {
         narrow(away_from_zero(self.nano, NANO))
@@ -254,6 +264,13 @@ mod tests {
     #[test]
     fn a_size_is_whole_not_negative_and_fits() {
         assert_eq!(["1.5Ki", "0", "-1", "8Ei"].map(|t| parse(t).size()), [Some(1536), Some(0), None, None]);
+    }
+
+    #[test]
+    fn what_is_taken_away_leaves_no_less_than_nothing() {
+        assert_eq!(parse("2").less(parse("500m")), parse("1500m"));
+        assert!(parse("1").less(parse("2")).is_zero());
+        assert_eq!(Quantity::whole(u64::MAX).value(), i64::MAX);
     }
 
     #[test]

@@ -28,21 +28,29 @@ fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &
         }
         let path = path.field(field.name);
         match judge(field, value) {
-            (Support::Honoured, _) => match field.shape {
-                Shape::Object(inner) => object(findings, value, inner, &path, here),
-                Shape::Objects(inner) => {
-                    for (i, item) in value.items().iter().enumerate() {
-                        object(findings, item, inner, &path.index(i), here);
-                    }
-                }
-                Shape::QuantityMap => resources(findings, value, &path),
-                _ => {}
-            },
+            (Support::Honoured, _) => below(findings, field, value, &path, here),
+            (Support::Partly(what), _) => {
+                findings.at_key(Severity::Warning, Code::NoEffect, &path, what);
+                below(findings, field, value, &path, here);
+            }
             (support, by_value) => report(findings, &path, &subject(of, field, value, by_value), support),
         }
     }
     if of.name == "EmptyDirVolumeSource" {
         empty_dir(findings, node, path);
+    }
+}
+
+fn below(findings: &mut Findings<'_>, field: &Field, value: &Node, path: &Path, here: &ReadOptions) {
+    match field.shape {
+        Shape::Object(inner) => object(findings, value, inner, path, here),
+        Shape::Objects(inner) => {
+            for (i, item) in value.items().iter().enumerate() {
+                object(findings, item, inner, &path.index(i), here);
+            }
+        }
+        Shape::QuantityMap => resources(findings, value, path),
+        _ => {}
     }
 }
 
@@ -68,6 +76,7 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
         (Lit::Text(a), Kind::Text(b)) => a == b,
         (Lit::Prefix(a), Kind::Text(b)) => b.starts_with(a),
         (Lit::Empty, _) => value.is_empty_collection(),
+        (Lit::Optional, _) => value.get("optional").is_some_and(|v| matches!(v.kind, Kind::Bool(true))),
         _ => false,
     };
     match field.except.iter().find(|(lit, _)| matches(lit)) {
@@ -89,6 +98,9 @@ fn subject(of: &Object, field: &Field, value: &Node, by_value: bool) -> String {
 fn report(findings: &mut Findings<'_>, path: &Path, subject: &str, support: Support) {
     match support {
         Support::Honoured => {}
+        Support::Partly(what) => {
+            findings.at_key(Severity::Warning, Code::NoEffect, path, format!("{subject}: {what}"));
+        }
         Support::Warned(why) => {
             findings.at_key(
                 Severity::Warning,
@@ -130,6 +142,13 @@ fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
     }
 }
 
+/// Whether the pod has a container of this name.
+fn is_container(root: &Node, name: &str) -> bool {
+    let lists = ["containers", "initContainers"].map(|list| root.get("spec").and_then(|s| s.get(list)));
+    let mut all = lists.into_iter().flatten().flat_map(|list| list.items());
+    all.any(|container| container.get("name").and_then(Node::text) == Some(name))
+}
+
 fn annotations(findings: &mut Findings<'_>) {
     let root = findings.root();
     let Some(Kind::Map(entries)) = root.get("metadata").and_then(|m| m.get("annotations")).map(|a| &a.kind)
@@ -147,6 +166,12 @@ fn annotations(findings: &mut Findings<'_>) {
         let known = |v: &str| matches!(v, "runtime/default" | "unconfined") || v.starts_with("localhost/");
         if entry.key.starts_with(APPARMOR_ANNOTATION) && !entry.value.text().is_some_and(known) {
             let text = "not an AppArmor profile: write runtime/default, localhost/NAME or unconfined";
+            findings.at_key(Severity::Error, Code::Invalid, &path, text);
+        }
+        if let Some(container) = entry.key.strip_prefix(APPARMOR_ANNOTATION)
+            && !is_container(root, container)
+        {
+            let text = format!("Invalid value: {}: container not found", quote(container));
             findings.at_key(Severity::Error, Code::Invalid, &path, text);
         }
     }

@@ -11,6 +11,7 @@ This page is generated from the table that podling itself reads manifests by; a 
 (`UPDATE_DOCS=1 cargo test --lib manifest` writes it anew). Each field of the Kubernetes 1.37 Pod API is one of
 
 - **honoured**: it has the effect that the Pod API gives it;
+- **partly**: it has the effect that one node can give it, and a warning says what that is;
 - **warned**: it only means something in a cluster, the pod runs without it, and a warning says so;
 - **refused**: the pod would do something else without it, so the manifest is refused, by name.
 
@@ -49,7 +50,7 @@ fn reach(object: &'static Object, seen: &mut HashSet<&'static str>, order: &mut 
 
 /// Whether podling looks below this field.
 fn is_open(field: &Field) -> bool {
-    field.support == Support::Honoured
+    matches!(field.support, Support::Honoured | Support::Partly(_))
 }
 
 struct Page {
@@ -141,6 +142,7 @@ fn list_below(object: &'static Object, path: &str, names: &mut Vec<String>) {
 fn words(support: Support) -> (&'static str, &'static str) {
     match support {
         Support::Honoured => ("honoured", ""),
+        Support::Partly(what) => ("partly", what),
         Support::Warned(why) => ("warned", why),
         Support::Refused(why) => ("refused", why),
     }
@@ -153,6 +155,7 @@ fn exception(lit: &Lit, support: Support) -> String {
         Lit::Text(value) => format!("`{value}`"),
         Lit::Prefix(value) => format!("`{value}*`"),
         Lit::Empty => "`{}`".to_owned(),
+        Lit::Optional => "`optional: true`".to_owned(),
     };
     match words(support) {
         (word, "") => format!("{value} is {word}"),

@@ -120,7 +120,7 @@ fn every_wrong_type_is_found_and_said_where() {
             "error type 6:16 spec.hostNetwork: expected true or false, got the string \"true\"; remove the quotes",
             "error type 7:34 spec.terminationGracePeriodSeconds: expected a number, got the string \"soon\"",
             "error type 8:12 spec.volumes: expected a list of Volume, got a mapping; begin each item with a dash",
-            "warning no-effect 9:3 spec.nodeSelector: nodeSelector has no effect: a cluster chooses nodes for pods; this pod runs on this node in any case",
+            "warning no-effect 9:3 spec.nodeSelector: checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does not match waits",
             "error type 9:17 spec.nodeSelector: expected a mapping of names to strings, got a list",
             "error type 12:12 spec.containers[0].image: expected a string, got the number 5; put it in quotes",
             "error type 13:14 spec.containers[0].command: expected a list of strings, got the string \"sleep 1\"; write it as a list: [\"sleep 1\"]",
@@ -154,7 +154,6 @@ fn what_is_not_supported_is_refused_by_name() {
     assert_eq!(
         says(&text),
         [
-            "error unsupported 8:23 spec.volumes[0].configMap: volume type configMap is not supported: ConfigMaps are not used yet; put the files on the host and use hostPath",
             "error unsupported 12:45 spec.containers[0].volumeMounts[0].subPath: subPath: \"x\" is not supported: the whole volume would be mounted",
         ]
     );
@@ -178,9 +177,9 @@ fn what_only_means_something_in_a_cluster_is_warned_about() {
     assert_eq!(
         says(&text),
         [
-            "warning no-effect 6:3 spec.nodeSelector: nodeSelector has no effect: a cluster chooses nodes for pods; this pod runs on this node in any case",
+            "warning no-effect 6:3 spec.nodeSelector: checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does not match waits",
             "warning no-effect 7:3 spec.nodeName: nodeName: \"other\" has no effect: pods are not assigned to nodes here; it runs on this node",
-            "warning no-effect 8:3 spec.priority: priority has no effect: priority classes are objects of a cluster; all pods here are equal",
+            "warning no-effect 8:3 spec.priority: it orders starts, and who comes first of those that wait for the node; nothing that runs is put out for it. Classes are the system's and those under priorityClasses in the settings",
             "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit",
             "warning no-effect 13:1 status: status has no effect: podling reports the status itself; what the manifest says of it is ignored",
         ]
@@ -331,12 +330,12 @@ fn a_generated_name_is_no_name() {
 
 #[test]
 fn annotations_that_choose_profiles_are_not_overlooked() {
-    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n    container.apparmor.security.beta.kubernetes.io/b: x\n");
+    let text = pod("").replace("  name: web\n", "  name: web\n  annotations:\n    seccomp.security.alpha.kubernetes.io/pod: runtime/default\n    container.apparmor.security.beta.kubernetes.io/app: localhost/x\n    container.apparmor.security.beta.kubernetes.io/b: unconfined\n");
     assert_eq!(
         says(&text),
         [
             "warning no-effect 6:5 metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: this annotation has no effect: kubelets ignore it since 1.27; use securityContext.seccompProfile",
-            "error invalid 8:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/b]: not an AppArmor profile: write runtime/default, localhost/NAME or unconfined",
+            "error invalid 8:5 metadata.annotations[container.apparmor.security.beta.kubernetes.io/b]: Invalid value: \"b\": container not found",
         ]
     );
 }

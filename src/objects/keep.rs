@@ -6,11 +6,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::DataObject;
+use super::Kept;
 use crate::system::files::{self, Durability};
 use crate::system::mounts::{self, Tmpfs};
 
@@ -50,12 +49,12 @@ pub enum KeepError {
 #[derive(Serialize)]
 struct Written<'a> {
     version: u32,
-    objects: &'a [Arc<DataObject>],
+    objects: &'a [Kept],
 }
 
 #[derive(Deserialize)]
 struct Read {
-    objects: Vec<DataObject>,
+    objects: Vec<Kept>,
 }
 
 /// The place where objects are kept.
@@ -78,7 +77,7 @@ impl Keep {
     ///
     /// # Errors
     /// When there is a file and it cannot be read.
-    pub fn load(&self) -> Result<Vec<Arc<DataObject>>, KeepError> {
+    pub fn load(&self) -> Result<Vec<Kept>, KeepError> {
         let path = self.file();
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -87,14 +86,14 @@ impl Keep {
         };
         let read: Read =
             serde_json::from_slice(&bytes).map_err(|source| KeepError::Damaged { path, source })?;
-        Ok(read.objects.into_iter().map(Arc::new).collect())
+        Ok(read.objects)
     }
 
     /// Keeps these and nothing else.
     ///
     /// # Errors
     /// When they cannot be written; what was kept before may still be there.
-    pub fn save(&self, objects: &[Arc<DataObject>]) -> Result<(), KeepError> {
+    pub fn save(&self, objects: &[Kept]) -> Result<(), KeepError> {
         if objects.is_empty() {
             return self.clear();
         }
@@ -111,6 +110,14 @@ impl Keep {
             .map_err(|source| KeepError::Damaged { path: path.clone(), source })?;
         files::sweep(&self.dir);
         files::replace(&path, &bytes, MODE, Durability::Lazy).map_err(failed("write", &path))
+    }
+
+    /// Takes the tmpfs away, and what is kept with it, if it is one of our own.
+    ///
+    /// # Errors
+    /// As [`Keep::clear`].
+    pub fn leave(&self) -> Result<(), KeepError> {
+        if mounts::is_mountpoint(&self.dir)? { self.clear() } else { Ok(()) }
     }
 
     /// Forgets everything, and takes the tmpfs away where there is one.
@@ -134,19 +141,21 @@ impl Keep {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use super::*;
-    use crate::manifest::{ObjectKey, ObjectKind};
+    use crate::manifest::{DataObject, ObjectKey, ObjectKind};
 
-    fn secret() -> Arc<DataObject> {
-        Arc::new(DataObject {
+    fn secret() -> Kept {
+        let object = DataObject {
             key: ObjectKey::new(ObjectKind::Secret, "default", "s"),
             data: BTreeMap::from([("k".to_owned(), vec![0, 255, b'x'])]),
             binary: Default::default(),
             secret_type: Some("Opaque".into()),
             immutable: true,
             origin: Default::default(),
-        })
+        };
+        Kept { since: "2026-01-01T00:00:00Z".parse().expect("a time"), object: Arc::new(object) }
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Action, Plan, State, Stopping};
+use super::plan::{Action, Plan, State, entries, has_post_start, is_sidecar};
 use super::status::Waiting;
 use super::worker::{Held, Seen, Worker};
 use crate::runtime::spec::qos::pod_resources;
-use crate::runtime::{Kind, StartError, StartOrder, StopStep, TaskState, entry_hash, new_id};
-use crate::store::{Farewell, SandboxRecord};
+use crate::runtime::{Kind, StartError, StartOrder, TaskState, entry_hash, new_id};
+use crate::store::{Farewell, HookPhase, SandboxRecord, StopCause};
 use crate::system::clock;
 
 /// First and longest wait after a failed start. Short, since what was missing (a directory, an image, a
@@ -43,11 +43,25 @@ impl Worker {
                 Action::CreateSandbox => self.create_sandbox().await,
                 Action::DropSandbox => self.drop_sandbox().await,
                 Action::Start { name, kind, restarts } => self.start(name, *kind, *restarts, seen).await,
-                Action::Stop { id, name, step, deadline, why } => {
-                    let stopping = Stopping { sent: *step, deadline: *deadline };
-                    self.stop(id, name, stopping, why, seen).await;
+                Action::PostStart { id, name } => {
+                    self.post_start(id, name);
                     false
                 }
+                Action::BeginStop { id, name, pre_stop, stopping, why } => {
+                    self.begin_stop(id, name, *pre_stop, stopping.clone(), *why);
+                    false
+                }
+                Action::Stop { id, name, step, stopping, why } => {
+                    self.stop(id, name, stopping, *step, *why, seen).await;
+                    false
+                }
+                Action::Hurry { id, name, stopping } => {
+                    self.hurry_stop(id, name, stopping.clone());
+                    false
+                }
+                Action::RestartAll { by } => self.restart_all(by),
+                Action::Renew => self.renew(),
+                Action::Expire => self.expire(),
             };
         }
         progressed
@@ -65,8 +79,8 @@ impl Worker {
     }
 
     async fn create_sandbox(&mut self) -> bool {
-        if let Err(message) = self.claim_ports() {
-            self.hold("", Waiting { reason: "HostPortConflict".into(), message }, HOLD.0);
+        if let Err(why) = self.admit() {
+            self.hold("", why, HOLD.0);
             return false;
         }
         let Some(current) = &mut self.current else { return false };
@@ -77,7 +91,8 @@ impl Worker {
         current.status.sandboxes += 1;
         current.status.pod_limits = current.manifest.pod.spec.as_ref().map(pod_resources);
         current.status.start_time.get_or_insert_with(Timestamp::now);
-        for init in current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()) {
+        let init = current.manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+        for init in init.filter(|c| !is_sidecar(c)) {
             if let Some(history) = current.status.containers.get_mut(&init.name) {
                 history.completed = false;
                 history.container_id = None;
@@ -102,10 +117,16 @@ impl Worker {
         true
     }
 
-    /// Host ports: first against other pods, then against whatever else listens on this host.
-    fn claim_ports(&self) -> Result<(), String> {
-        let Some(current) = &self.current else { return Ok(()) };
-        self.ctx.claims.claim(&self.key, &current.manifest)
+    /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
+    fn admit(&mut self) -> Result<(), Waiting> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if !current.in_order {
+            self.ctx.order.may_start(&self.key)?;
+        }
+        let node = self.ctx.capacity();
+        self.ctx.claims.claim(&self.key, &current.manifest, &node).map_err(|refusal| refusal.why)?;
+        current.in_order = true;
+        Ok(())
     }
 
     async fn drop_sandbox(&mut self) -> bool {
@@ -141,6 +162,7 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         let history = current.status.containers.get(name);
         let attempt = history.map_or(0, |h| if h.image.is_empty() { h.attempt } else { h.attempt + 1 });
+        let asked = self.asked.get(name).copied().unwrap_or_else(clock::now);
         let order = StartOrder {
             manifest: &manifest,
             uid: &uid,
@@ -149,8 +171,11 @@ impl Worker {
             kind,
             attempt,
             restarts,
+            asked,
             pause_pid: pause_pid(seen),
         };
+        // Before the start reads it: what changes in between is seen as a change, never missed.
+        let data = super::data_changes::of(&manifest.pod, name, &self.ctx.objects);
         // Starting can hang in the runtime. When the pod is not wanted any more, what comes of it is found
         // and discarded by the next look. It is given a little time, as containerd is left with a mess when
         // a creation is given up.
@@ -165,14 +190,18 @@ impl Worker {
         let created = match created {
             Ok(created) => created,
             Err(e) => {
-                self.hold_error(name, &e);
+                self.hold_start(name, asked, &e);
                 return false;
             }
         };
+        self.asked.remove(name);
+        self.tell_pulled(&created);
         self.ctx.routes.add(&created.id, &self.key);
         if kind != Kind::Pause {
             // Written before the process runs: a crash in between leaves a container that never started.
             let hash = entry_hash(&manifest, name).to_owned();
+            let spec = manifest.pod.spec.iter().flat_map(entries);
+            let hook = spec.map(|(_, c)| c).find(|c| c.name == name).is_some_and(has_post_start);
             let resources = super::resize::resources(&manifest, name);
             if let Some(current) = &mut self.current {
                 let history = current.status.containers.entry(name.to_owned()).or_default();
@@ -180,13 +209,20 @@ impl Worker {
                 history.restarts = restarts;
                 history.container_id = Some(created.id.clone());
                 history.hash = hash;
+                history.data = Some(data);
                 history.hash_before = None;
                 history.farewell = manifest.pod.spec.as_ref().map(|s| Farewell::of(s, name));
                 history.resources = Some(resources);
+                if history.image != created.image && !history.image.is_empty() {
+                    history.image_before = Some(std::mem::take(&mut history.image));
+                }
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
+                history.stale = created.stale.clone();
                 history.started = None;
                 history.started_at = None;
+                history.post_start = hook.then_some(HookPhase::Due);
+                history.stop = None;
                 if restarts == 0 {
                     history.backoff = None;
                 }
@@ -209,9 +245,9 @@ impl Worker {
             return true;
         }
         self.started(name, kind, &created.id, created.pid, &created.image);
-        if created.stale {
+        if let Some(why) = created.stale {
             let text = format!(
-                "container {name}: imagePullPolicy is Always and podling does not pull from registries; it runs the copy of {} that is here",
+                "container {name}: imagePullPolicy is Always and no registry could be asked, so it runs the copy of {} that is here: {why}",
                 created.image
             );
             if restarts == 0 {
@@ -271,6 +307,7 @@ impl Worker {
                 finished: Timestamp::now(),
                 finished_at: now,
                 ran_for: Duration::ZERO,
+                cause: StopCause::Other,
             });
             history.backoff = Some(rule.after_exit(history.backoff, Duration::ZERO, now));
         }
@@ -280,38 +317,17 @@ impl Worker {
         self.ctx.board.event(EventType::Warning, "Failed", Some(&self.key), text);
     }
 
-    async fn stop(&mut self, id: &str, name: &str, stopping: Stopping, why: &str, seen: &Seen) {
-        let first = self.stopping.insert(id.to_owned(), stopping).is_none();
-        let Some(container) = seen.observed.iter().find(|o| o.id == id) else { return };
-        if first {
-            tracing::info!(pod = %self.key, container = %name, why, "stopping container");
-            let text = format!("stopping container {name} ({why})");
-            self.ctx.board.event(EventType::Normal, "Killing", Some(&self.key), text);
-        } else if stopping.sent >= StopStep::Kill {
-            let how = match stopping.sent {
-                StopStep::Force => "SIGKILL did not end it: killing its cgroup and its shim",
-                _ => "its grace is over: sending SIGKILL",
-            };
-            tracing::warn!(pod = %self.key, container = %name, "{how}");
-            let text = format!("container {name}: {how}");
-            self.ctx.board.event(EventType::Warning, "ExceededGracePeriod", Some(&self.key), text);
-        }
-        if let Err(e) = self.ctx.runtime.stop(container, stopping.sent).await {
-            tracing::warn!(pod = %self.key, container = %name, "cannot stop it: {e}");
-        }
-    }
-
-    fn hold_error(&mut self, name: &str, e: &StartError) {
+    pub(super) fn hold_error(&mut self, name: &str, e: &StartError) {
         let first = match (e.unavailable, e.reason) {
             (true, _) => HOLD.0,
-            (_, "ErrImagePull" | "ErrImageNeverPull") => HOLD_IMAGE,
+            (_, "ErrImageNeverPull") => HOLD_IMAGE,
             _ => HOLD.0,
         };
         self.hold(name, Waiting { reason: e.reason.into(), message: e.message.clone() }, first);
     }
 
     /// Tries again later, each time later; says so once.
-    fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
+    pub(super) fn hold(&mut self, name: &str, why: Waiting, first: Duration) {
         let same = |h: &&Held| {
             h.why.reason == why.reason && without_ids(&h.why.message) == without_ids(&why.message)
         };

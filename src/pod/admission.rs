@@ -1,75 +1,292 @@
-//! Admission: what only one pod of the node can have. Host ports are all there is to it: a pod whose
-//! ports are taken waits, says by whom, and is tried again the moment they are released.
+//! Admission: what the pods of the node share. Host ports, processor, memory, disk, huge pages and places are
+//! taken before a pod's sandbox is made and given back when its processes are gone. A pod that does not fit waits,
+//! says for what and who holds it, and is tried again when something is given back. Pods that run are never put out:
+//! what they have counts, even where it is more than there is.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::manifest::{PodKey, PodManifest};
+use super::capacity::{Amounts, Capacity, out_of, requests, shown};
+use super::status::Waiting;
+use crate::manifest::{PodKey, PodManifest, Quantity};
 use crate::network::{HostPorts, PortMapping, host_ports, is_free_on_host};
 
-/// Host ports held by pods. A pod holds its ports until its processes are gone.
+/// Holders named in a message; more are counted.
+const NAMED: usize = 3;
+
+/// Why a pod cannot have what it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Reason and message.
+    pub why: Waiting,
+    /// It could not be had even without the other pods.
+    pub never: bool,
+}
+
+/// What one pod has, or wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Share {
+    ports: Vec<PortMapping>,
+    amounts: Amounts,
+    priority: i32,
+}
+
+#[derive(Default)]
+struct Books {
+    held: BTreeMap<PodKey, Share>,
+    /// Pods that were refused.
+    waiting: BTreeMap<PodKey, Share>,
+}
+
+/// Who has what. A pod holds its share until its processes are gone.
 #[derive(Clone, Default)]
 pub struct Claims {
-    held: Arc<Mutex<BTreeMap<PodKey, Vec<PortMapping>>>>,
+    books: Arc<Mutex<Books>>,
     released: Arc<Notify>,
 }
 
 impl Claims {
-    /// Takes a pod's host ports, all or none; on refusal the text names the pod or the program that has one.
-    pub fn claim(&self, key: &PodKey, manifest: &PodManifest) -> Result<(), String> {
-        let wanted = host_ports(&manifest.pod);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.get(key) == Some(&wanted) {
+    /// Takes a pod's share, all or nothing; on refusal the text names who has it.
+    pub fn claim(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
+        let wanted = share(manifest, node);
+        let mut books = self.lock();
+        if books.held.get(key) == Some(&wanted) {
             return Ok(());
         }
-        conflict(&held, key, &wanted)?;
-        let own = held.get(key).cloned().unwrap_or_default();
-        for port in wanted.iter().filter(|p| !own.contains(p)) {
-            is_free_on_host(port).map_err(|e| e.to_string())?;
+        books.waiting.remove(key);
+        if let Err(refusal) = judge(&books, key, &wanted, manifest, node) {
+            // One that can never come must not be waited for.
+            if !refusal.never {
+                books.waiting.insert(key.clone(), wanted);
+            }
+            return Err(refusal);
         }
-        held.insert(key.clone(), wanted);
+        let own = books.held.get(key).map(|share| share.ports.clone()).unwrap_or_default();
+        let mut fresh = wanted.ports.iter().filter(|p| !own.contains(p));
+        fresh.try_for_each(is_free_on_host).map_err(|e| port_taken(e.to_string()))?;
+        books.held.insert(key.clone(), wanted);
         Ok(())
     }
 
-    /// Takes the ports of a pod that runs already: it has them, whatever the books say.
-    pub fn adopt(&self, key: &PodKey, manifest: &PodManifest) {
-        self.held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone(), host_ports(&manifest.pod));
-    }
-
-    /// Whether a changed manifest could take its ports once the pod has given up its old ones.
-    pub fn would_fit(&self, key: &PodKey, manifest: &PodManifest) -> Result<(), String> {
-        conflict(&self.held.lock().unwrap_or_else(PoisonError::into_inner), key, &host_ports(&manifest.pod))
-    }
-
-    /// Gives a pod's ports up and wakes those that wait.
-    pub fn release(&self, key: &PodKey) {
-        let had = self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        if had.is_some_and(|ports| !ports.is_empty()) {
+    /// Notes the share of a pod that runs: it has it, whatever the books say.
+    pub fn adopt(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) {
+        let share = share(manifest, node);
+        let mut books = self.lock();
+        let before = books.held.insert(key.clone(), share.clone());
+        let less = before.is_some_and(|b| b != share);
+        drop(books);
+        if less {
             self.released.notify_one();
         }
     }
 
-    /// Returns when ports were released.
-    pub async fn released(&self) {
+    /// Whether a changed manifest could have its share once the pod has given up its old one.
+    pub fn would_fit(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
+        judge(&self.lock(), key, &share(manifest, node), manifest, node)
+    }
+
+    /// Gives a pod's share up and wakes those that wait.
+    pub fn release(&self, key: &PodKey) {
+        let mut books = self.lock();
+        let waited = books.waiting.remove(key).is_some();
+        let had = books.held.remove(key).is_some();
+        drop(books);
+        if had || waited {
+            self.released.notify_one();
+        }
+    }
+
+    /// Returns the pods to try again when something was given back, the most important first.
+    pub async fn released(&self) -> Vec<PodKey> {
         self.released.notified().await;
+        let books = self.lock();
+        let mut keys: Vec<_> = books.waiting.iter().map(|(k, share)| (Reverse(share.priority), k)).collect();
+        keys.sort();
+        keys.into_iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        // A panic while holding the lock cannot leave the books half-changed.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn conflict(
-    held: &BTreeMap<PodKey, Vec<PortMapping>>,
+fn share(manifest: &PodManifest, node: &Capacity) -> Share {
+    let spec = manifest.pod.spec.as_ref();
+    Share {
+        ports: host_ports(&manifest.pod),
+        amounts: spec.map(requests).unwrap_or_default(),
+        priority: spec.and_then(|s| node.priority(s).ok()).unwrap_or(0),
+    }
+}
+
+fn judge(
+    books: &Books,
     key: &PodKey,
-    wanted: &[PortMapping],
-) -> Result<(), String> {
-    let others = held.iter().filter(|(k, _)| *k != key).map(|(k, ports)| (k, ports.as_slice()));
-    HostPorts::conflict(wanted, others).map_or(Ok(()), |taken| Err(taken.to_string()))
+    wanted: &Share,
+    manifest: &PodManifest,
+    node: &Capacity,
+) -> Result<(), Refusal> {
+    node.could_hold(&manifest.pod).map_err(|why| Refusal { why, never: true })?;
+    let others: BTreeMap<&PodKey, &Share> = books.held.iter().filter(|(k, _)| *k != key).collect();
+    let refused = |why: Waiting| Refusal { why, never: false };
+    fits(&others, wanted, node).map_err(refused)?;
+    // One that waits and is more important comes first, if it could come now.
+    let own = books.held.contains_key(key);
+    for (first, share) in
+        books.waiting.iter().filter(|(k, s)| *k != key && s.priority > wanted.priority && !own)
+    {
+        if fits(&others, share, node).is_err() {
+            continue;
+        }
+        let mut with_it = others.clone();
+        with_it.insert(first, share);
+        if let Err(mut why) = fits(&with_it, wanted, node) {
+            why.message = format!("pod {first} of higher priority waits for it: {}", why.message);
+            return Err(refused(why));
+        }
+    }
+    Ok(())
+}
+
+fn fits(others: &BTreeMap<&PodKey, &Share>, wanted: &Share, node: &Capacity) -> Result<(), Waiting> {
+    let ports = others.iter().map(|(k, share)| (*k, share.ports.as_slice()));
+    if let Some(taken) = HostPorts::conflict(&wanted.ports, ports) {
+        return Err(port_taken(taken.to_string()).why);
+    }
+    if others.len() >= usize::try_from(node.max_pods).unwrap_or(usize::MAX) {
+        let text = format!(
+            "this node runs {} pods, and maxPods in the settings is {}; this pod starts when one is gone",
+            others.len(),
+            node.max_pods
+        );
+        return Err(out_of("pods", text));
+    }
+    for (name, amount) in &wanted.amounts {
+        // What this node does not count is not held against anybody.
+        let Some(most) = node.most(name) else { continue };
+        let of = |share: &Share| share.amounts.get(name).copied().unwrap_or_default();
+        let used = others.values().fold(Quantity::default(), |sum, share| sum + of(share));
+        if used + *amount <= most {
+            continue;
+        }
+        let mut holders: Vec<_> = others.iter().map(|(k, share)| (Reverse(of(share)), *k)).collect();
+        holders.retain(|(amount, _)| !amount.0.is_zero());
+        holders.sort();
+        let named: Vec<String> = holders
+            .iter()
+            .take(NAMED)
+            .map(|(amount, key)| format!("{key} {}", shown(name, amount.0)))
+            .collect();
+        let more = holders.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        return Err(out_of(
+            name,
+            format!(
+                "the pod requests {name} {} and {} of {} are free; held by {}{more}; this pod starts when enough is released",
+                shown(name, *amount),
+                shown(name, most.less(used)),
+                shown(name, most),
+                named.join(", "),
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn port_taken(message: String) -> Refusal {
+    Refusal { why: Waiting { reason: "HostPortConflict".into(), message }, never: false }
 }
 
 /// Whether a pod has any.
 pub fn has_host_ports(manifest: &PodManifest) -> bool {
     !host_ports(&manifest.pod).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Paths, Settings};
+    use crate::system::machine::Machine;
+
+    fn node(cpus: u32, max_pods: u32) -> Capacity {
+        let mut settings = Settings::defaults(Paths::under("/x"));
+        settings.max_pods = max_pods;
+        let machine = Machine { cpus, memory: 1 << 30, arch: "amd64", ..Machine::default() };
+        Capacity::on(&settings, &machine)
+    }
+
+    fn pod(name: &str, cpu: &str, priority: i32) -> PodManifest {
+        let pod = serde_json::json!({"spec": {"priority": priority, "containers":
+            [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
+        PodManifest {
+            key: PodKey::new("default", name),
+            uid: None,
+            pod: serde_json::from_value(pod).expect("a pod"),
+            hashes: Default::default(),
+            origin: Default::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn claim(claims: &Claims, pod: &PodManifest, node: &Capacity) -> String {
+        match claims.claim(&pod.key, pod, node) {
+            Ok(()) => "ok".into(),
+            Err(refusal) => format!("{}: {}", refusal.why.reason, refusal.why.message),
+        }
+    }
+
+    #[test]
+    fn a_pod_that_does_not_fit_is_told_who_holds_what_and_fits_when_it_is_released() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        let (a, b) = (pod("a", "1500m", 0), pod("b", "1", 0));
+        assert_eq!(claim(&claims, &a, &node), "ok");
+        assert_eq!(
+            claim(&claims, &b, &node),
+            "OutOfcpu: the pod requests cpu 1 and 500m of 2 are free; held by default/a 1500m; this pod starts when enough is released"
+        );
+        claims.release(&a.key);
+        assert_eq!(claim(&claims, &b, &node), "ok");
+    }
+
+    #[test]
+    fn a_running_pod_is_never_put_out_and_its_own_share_is_not_held_against_it() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        claims.adopt(&pod("a", "3", 0).key, &pod("a", "3", 0), &node);
+        assert!(claims.would_fit(&PodKey::new("default", "a"), &pod("a", "2", 0), &node).is_ok());
+        let refusal = claims.would_fit(&PodKey::new("default", "a"), &pod("a", "3", 0), &node).unwrap_err();
+        assert!(refusal.never);
+        assert!(claim(&claims, &pod("b", "100m", 0), &node).starts_with("OutOfcpu: "));
+    }
+
+    #[test]
+    fn there_are_so_many_places_and_no_more() {
+        let (claims, node) = (Claims::default(), node(2, 1));
+        assert_eq!(claim(&claims, &pod("a", "0", 0), &node), "ok");
+        assert!(claim(&claims, &pod("b", "0", 0), &node).starts_with("OutOfpods: this node runs 1 pods"));
+    }
+
+    #[tokio::test]
+    async fn the_most_important_of_those_that_wait_is_first() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        let holder = pod("holder", "2", 0);
+        let (low, high) = (pod("a-low", "2", 1), pod("z-high", "2", 5));
+        assert_eq!(claim(&claims, &holder, &node), "ok");
+        claim(&claims, &low, &node);
+        claim(&claims, &high, &node);
+        claims.release(&holder.key);
+        assert_eq!(claims.released().await, [high.key.clone(), low.key.clone()]);
+        assert!(claim(&claims, &low, &node).contains("pod default/z-high of higher priority waits"));
+        assert_eq!(claim(&claims, &high, &node), "ok");
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_can_never_come() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        assert!(claim(&claims, &pod("huge", "3", 9), &node).starts_with("OutOfcpu: "));
+        assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
+    }
 }

@@ -239,7 +239,6 @@ impl Changes {
     }
 
     /// Only limits change, besides that needs nothing.
-    #[cfg(test)]
     pub fn is_resize(&self) -> bool {
         self.keeps_processes() && !self.is_harmless()
     }

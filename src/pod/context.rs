@@ -7,6 +7,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::admission::Claims;
 use super::board::Board;
+use super::capacity::Capacity;
+use super::order::Order;
 use crate::manifest::PodKey;
 use crate::objects::Objects;
 use crate::objects::keep::Keep;
@@ -25,8 +27,10 @@ pub struct Context {
     pub board: Board,
     /// Settings in force; SIGHUP changes them.
     pub settings: watch::Receiver<Arc<Settings>>,
-    /// Host ports held by pods.
+    /// What pods hold of the node.
     pub claims: Claims,
+    /// Which pods wait for others.
+    pub order: Order,
     /// Which pod a container belongs to, for events that only name the container.
     pub routes: Routes,
     /// Where workers say that they are done.
@@ -37,6 +41,13 @@ pub struct Context {
     pub objects: Objects,
     /// Keeps them over a restart.
     pub keep: Keep,
+}
+
+impl Context {
+    /// What the node offers, by the settings in force.
+    pub fn capacity(&self) -> Capacity {
+        Capacity::of(&self.settings.borrow().clone())
+    }
 }
 
 /// Container id to pod.

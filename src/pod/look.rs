@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::board::EventType;
-use super::plan::{Instance, SandboxState, State};
+use super::plan::{Instance, SandboxState, State, is_sidecar};
 use super::worker::{Seen, Worker};
 use crate::runtime::containerd::RuntimeError;
 use crate::runtime::{Kind, Observed, TaskState};
-use crate::store::{ContainerHistory, Exit};
+use crate::store::{ContainerHistory, Exit, StopCause};
 use crate::system::clock::{self, Moment};
 
 /// How long a process may be gone before containerd's word that it runs no longer counts.
@@ -45,6 +45,7 @@ impl Worker {
                 state,
             });
         }
+        self.mark_outdated(&mut instances);
         self.tell_of_silence(&instances);
         self.stopping.retain(|id, _| instances.iter().any(|i| i.id == *id && i.is_live()));
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
@@ -238,8 +239,8 @@ impl Worker {
         message: String,
     ) {
         let rule = super::backoff::BackoffRule::from(&**self.ctx.settings.borrow());
-        let stopping = self.stopping.contains_key(id);
-        let init = self.is_init(name);
+        let stopping = self.stopping.get(id).map(|s| s.cause);
+        let init = self.runs_once(name);
         let Some(history) = self.history(name) else { return };
         let now = clock::now();
         let ran_for = history.started_at.map_or(Duration::ZERO, |s| now.since(s));
@@ -253,20 +254,27 @@ impl Worker {
             finished: at.unwrap_or_else(Timestamp::now),
             finished_at: now,
             ran_for,
+            cause: stopping.unwrap_or_default(),
         });
-        history.backoff = Some(rule.after_exit(history.backoff, ran_for, now));
+        history.stop = None;
+        history.post_start = None;
+        // What was interrupted by order did not crash.
+        let crashed = stopping != Some(StopCause::Order);
+        history.backoff = crashed.then(|| rule.after_exit(history.backoff, ran_for, now));
         history.completed = init && code == 0;
         self.ctx.routes.remove(id);
         tracing::info!(pod = %self.key, container = %name, code, reason, "container exited");
-        if code != 0 && !stopping {
+        if code != 0 && stopping.is_none() {
             let text = format!("container {name} exited with code {code} ({reason})");
             self.ctx.board.event(EventType::Warning, "Exited", Some(&self.key), text);
         }
     }
 
-    fn is_init(&self, name: &str) -> bool {
+    /// Whether it is an init container, and no sidecar.
+    fn runs_once(&self, name: &str) -> bool {
         let spec = self.current.as_ref().and_then(|c| c.manifest.pod.spec.as_ref());
-        spec.is_some_and(|s| s.init_containers.iter().flatten().any(|c| c.name == name))
+        let mut init = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
+        init.any(|c| c.name == name && !is_sidecar(c))
     }
 
     /// What the container left in its termination log, or, where its policy says so, the end of its log.

@@ -9,7 +9,7 @@ use super::plan::{FatalProbe, Goal, Health, Instance, ProbeFailed, State};
 use super::worker::{Seen, Worker};
 use crate::probe::{Listener, Outcome, ProbeKind, ProbeSet, Restored, Target, Verdict, Watch, has_probes};
 use crate::runtime::Kind;
-use crate::store::{ContainerHistory, ProbedRecord, StatusRecord};
+use crate::store::{ContainerHistory, HookPhase, ProbedRecord, StatusRecord};
 use crate::system::clock;
 
 /// Where probes of pods on the host's network go first: what such a pod listens on, whatever the node's
@@ -22,7 +22,14 @@ impl Worker {
         self.health.clear();
         let Some(current) = &self.current else { return self.watch_nothing() };
         let Some(spec) = &current.manifest.pod.spec else { return self.watch_nothing() };
-        let watched = |i: &&Instance| i.state == State::Running && container(spec, i).is_some_and(has_probes);
+        // As long as its postStart hook runs, a container is still being made.
+        let made = |i: &Instance| {
+            let hook = current.status.containers.get(&i.name).and_then(|h| h.post_start.as_ref());
+            !matches!(hook, Some(HookPhase::Due | HookPhase::Begun(_)))
+        };
+        let watched = |i: &&Instance| {
+            i.state == State::Running && made(i) && container(spec, i).is_some_and(has_probes)
+        };
         let stopping = |i: &Instance| goal == Goal::Stop || self.stopping.contains_key(&i.id);
         let targets: Vec<Target> = seen
             .instances

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, PodCondition, PodIP, PodSpec, PodStatus,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, HostIP, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::board::{APPLIED, PodView};
-use super::plan::{
-    Goal, Health, Instance, Outcome, Plan, SandboxState, State, View, is_ready, is_started, plan,
-};
-use crate::manifest::PodManifest;
+use super::plan::{Health, Instance, Outcome, Plan, SandboxState, State, is_sidecar};
 use crate::runtime::Kind;
-use crate::runtime::spec::qos::qos_class;
-use crate::store::{ContainerHistory, Exit, PodRecord, StatusRecord};
-use crate::system::clock;
+use crate::store::StatusRecord;
+
+mod conditions;
+mod containers;
+mod remembered;
+
+pub use remembered::from_record;
+
+use conditions::pod_conditions;
+use containers::container;
 
 /// Reason of a pod of which a shim does not answer.
 pub const UNRESPONSIVE: &str = "ShimUnresponsive";
@@ -60,6 +60,8 @@ pub struct Facts<'a> {
     pub hashes: &'a BTreeMap<String, String>,
     /// A newer manifest that cannot take over yet, and why.
     pub pending_update: Option<&'a Waiting>,
+    /// Conditions that stand only while a resize waits or is under way: type to reason and message.
+    pub resize: Vec<(&'static str, Waiting)>,
     /// Why the manifest file, as it is now, cannot be taken; the pod runs as last accepted.
     pub trouble: Option<&'a Waiting>,
     /// Stopped by order, and nothing is left to stop.
@@ -76,15 +78,21 @@ pub struct Facts<'a> {
     pub now: Timestamp,
 }
 
+impl Facts<'_> {
+    fn is_sidecar(&self, name: &str) -> bool {
+        self.spec.init_containers.iter().flatten().any(|c| c.name == name && is_sidecar(c))
+    }
+}
+
 /// Builds the status; `conditions` keeps when each condition last changed.
 pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timestamp)>) -> PodStatus {
     let init: Vec<_> = facts.spec.init_containers.iter().flatten().collect();
     let init_statuses: Vec<_> = init.iter().map(|c| container(facts, c, Kind::Init)).collect();
     let statuses: Vec<_> = facts.spec.containers.iter().map(|c| container(facts, c, Kind::Regular)).collect();
-    let initialized = initialized(facts, &init);
+    let initialized = initialized(facts, &init, &init_statuses);
     let phase = phase(facts, &init_statuses, &statuses, initialized);
     let (reason, message) = reason(facts);
-    let conditions = pod_conditions(facts, &statuses, &init, phase, initialized, conditions);
+    let conditions = pod_conditions(facts, &init_statuses, &statuses, phase, initialized, conditions);
     let ips: Vec<String> = pod_ips(facts);
     PodStatus {
         phase: Some(phase.into()),
@@ -100,6 +108,8 @@ pub fn status(facts: &Facts<'_>, conditions: &mut BTreeMap<String, (bool, Timest
         qos_class: Some(facts.qos_class.into()),
         init_container_statuses: (!init.is_empty()).then_some(init_statuses),
         container_statuses: Some(statuses),
+        allocated_resources: facts.spec.resources.as_ref().and_then(|r| r.requests.clone()),
+        resources: facts.spec.resources.clone().filter(|_| facts.resize.is_empty()),
         ..PodStatus::default()
     }
 }
@@ -117,116 +127,20 @@ fn time(t: Timestamp) -> Time {
     Time(Timestamp::from_second(t.as_second()).unwrap_or(t))
 }
 
-fn initialized(facts: &Facts<'_>, init: &[&Container]) -> bool {
+/// Whether the init containers are behind the pod, and its sidecars have started.
+fn initialized(facts: &Facts<'_>, init: &[&Container], statuses: &[ContainerStatus]) -> bool {
     let regular = |i: &Instance| i.kind == Kind::Regular && i.is_live();
+    let over = facts.plan.outcome;
     facts.instances.iter().any(regular)
-        || facts.plan.outcome == Some(Outcome::Succeeded)
-        || init.iter().all(|c| facts.record.containers.get(&c.name).is_some_and(|h| h.completed))
+        || over == Some(Outcome::Succeeded)
+        // Its sidecars went when the pod failed.
+        || over.is_some() && init.iter().zip(statuses).all(|(c, s)| is_sidecar(c) || s.ready)
+        || init.iter().zip(statuses).all(|(c, s)| is_done(c, s))
 }
 
-fn live<'a>(facts: &Facts<'a>, kind: Kind, name: &str) -> Option<&'a Instance> {
-    facts.instances.iter().find(|i| i.kind == kind && i.name == name && i.is_live())
-}
-
-fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus {
-    let empty = ContainerHistory::default();
-    let history = facts.record.containers.get(&spec.name).unwrap_or(&empty);
-    let running = live(facts, kind, &spec.name).filter(|_| history.exit().is_none());
-    let (state, last_state) = states(facts, spec, history, running.is_some());
-    let done = kind == Kind::Init && history.completed;
-    ContainerStatus {
-        name: spec.name.clone(),
-        image: if history.image.is_empty() {
-            spec.image.clone().unwrap_or_default()
-        } else {
-            history.image.clone()
-        },
-        image_id: history.image_id.clone(),
-        container_id: history.container_id.as_ref().map(|id| format!("containerd://{id}")),
-        restart_count: i32::try_from(history.restarts).unwrap_or(i32::MAX),
-        ready: done || kind != Kind::Init && running.is_some_and(|i| is_ready(facts.health, i)),
-        started: Some(running.is_some_and(|i| is_started(facts.health, i))),
-        state: Some(state),
-        last_state: Some(last_state),
-        ..ContainerStatus::default()
-    }
-}
-
-fn states(
-    facts: &Facts<'_>,
-    spec: &Container,
-    history: &ContainerHistory,
-    running: bool,
-) -> (ContainerState, ContainerState) {
-    let terminated =
-        |e: Option<&Exit>| ContainerState { terminated: e.map(terminated), ..Default::default() };
-    if running {
-        let started_at = history.started.map(time);
-        let state =
-            ContainerState { running: Some(ContainerStateRunning { started_at }), ..Default::default() };
-        return (state, terminated(history.last.as_ref()));
-    }
-    let exit = history.exit();
-    match waiting(facts, spec, exit) {
-        // kubectl shows what it waits for, and the exit it waits after as the last state.
-        Some(w) => {
-            let waiting = ContainerStateWaiting {
-                reason: Some(w.reason),
-                message: (!w.message.is_empty()).then_some(w.message),
-            };
-            (
-                ContainerState { waiting: Some(waiting), ..Default::default() },
-                terminated(history.last.as_ref()),
-            )
-        }
-        None if exit.is_none() && history.completed => {
-            // An init container whose run is known by its effect alone: the pod runs, the record was lost.
-            let done = ContainerStateTerminated { reason: Some("Completed".into()), ..Default::default() };
-            (ContainerState { terminated: Some(done), ..Default::default() }, ContainerState::default())
-        }
-        None => (terminated(exit), terminated(history.previous.as_ref())),
-    }
-}
-
-/// What a container that does not run waits for; none when it has ended, be it for good or not.
-fn waiting(facts: &Facts<'_>, spec: &Container, exit: Option<&Exit>) -> Option<Waiting> {
-    if let Some(until) = facts.plan.backing_off.get(&spec.name) {
-        let delay =
-            facts.record.containers.get(&spec.name).and_then(|h| h.backoff).map_or(0, |b| b.delay.as_secs());
-        let _ = until;
-        return Some(Waiting {
-            reason: "CrashLoopBackOff".into(),
-            message: format!("back-off {delay}s restarting failed container {}", spec.name),
-        });
-    }
-    if let Some(w) = facts.waiting.get(&spec.name) {
-        return Some(w.clone());
-    }
-    if exit.is_some() || facts.record.containers.get(&spec.name).is_some_and(|h| h.completed) {
-        return None;
-    }
-    let word = if facts.spec.init_containers.iter().flatten().next().is_some() {
-        "PodInitializing"
-    } else {
-        "ContainerCreating"
-    };
-    Some(match facts.waiting.get("") {
-        // What the pod waits for says more than that its containers wait for the pod.
-        Some(w) => w.clone(),
-        None => Waiting { reason: word.into(), message: String::new() },
-    })
-}
-
-fn terminated(exit: &Exit) -> ContainerStateTerminated {
-    ContainerStateTerminated {
-        exit_code: exit.code,
-        reason: Some(exit.reason.clone()),
-        message: (!exit.message.is_empty()).then(|| exit.message.clone()),
-        started_at: exit.started.map(time),
-        finished_at: Some(time(exit.finished)),
-        container_id: Some(format!("containerd://{}", exit.container_id)),
-        signal: None,
-    }
+/// Whether an init container has done what those after it wait for.
+fn is_done(init: &Container, status: &ContainerStatus) -> bool {
+    if is_sidecar(init) { status.started == Some(true) } else { status.ready }
 }
 
 /// The phase, by the kubelet's order of questions.
@@ -236,7 +150,10 @@ fn phase(
     regular: &[ContainerStatus],
     initialized: bool,
 ) -> &'static str {
+    let lives = facts.instances.iter().any(|i| i.is_live() && i.kind != Kind::Pause);
     match facts.plan.outcome {
+        // What still runs, such as a sidecar, is on its way out: the pod ends with the last of it.
+        Some(_) if lives => return "Running",
         Some(Outcome::Succeeded) => return "Succeeded",
         Some(Outcome::Failed) => return "Failed",
         None => {}
@@ -244,14 +161,15 @@ fn phase(
     if !initialized && !init.is_empty() {
         return "Pending";
     }
-    let state = |s: &ContainerStatus| s.state.clone().unwrap_or_default();
-    let never_ran = |s: &ContainerStatus| {
-        state(s).waiting.is_some() && s.last_state.as_ref().is_none_or(|l| l.terminated.is_none())
+    let never_ran = |s: &&ContainerStatus| {
+        let waits = s.state.as_ref().is_some_and(|s| s.waiting.is_some());
+        waits && s.last_state.as_ref().is_none_or(|l| l.terminated.is_none())
     };
-    if facts.terminating && !regular.iter().all(never_ran) {
+    if facts.terminating && !regular.iter().all(|s| never_ran(&s)) {
         return "Running";
     }
-    if regular.iter().any(never_ran) { "Pending" } else { "Running" }
+    let sidecars = init.iter().filter(|s| facts.is_sidecar(&s.name));
+    if sidecars.chain(regular).any(|s| never_ran(&s)) { "Pending" } else { "Running" }
 }
 
 fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
@@ -259,6 +177,9 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
     if facts.stopped {
         let how = "stopped by podling stop; podling start runs it again";
         return (Some("Stopped".into()), Some(how.into()));
+    }
+    if let Some(verdict) = &facts.record.verdict {
+        return (Some(verdict.reason.clone()), Some(verdict.message.clone()));
     }
     let silent: Vec<_> =
         facts.instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.as_str()).collect();
@@ -273,164 +194,6 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
         }
         (None, None) => (None, None),
     }
-}
-
-fn pod_conditions(
-    facts: &Facts<'_>,
-    statuses: &[ContainerStatus],
-    init: &[&Container],
-    phase: &str,
-    initialized: bool,
-    since: &mut BTreeMap<String, (bool, Timestamp)>,
-) -> Vec<PodCondition> {
-    let over = matches!(phase, "Succeeded" | "Failed");
-    let unready: Vec<_> = statuses.iter().filter(|s| !s.ready).map(|s| s.name.as_str()).collect();
-    let ready_reason = match phase {
-        "Succeeded" => Some(("PodCompleted".to_owned(), String::new())),
-        "Failed" => Some(("PodFailed".to_owned(), String::new())),
-        _ if facts.ending.is_some() => {
-            Some(("PodStopping".to_owned(), "the pod is being stopped".to_owned()))
-        }
-        _ if !unready.is_empty() => Some((
-            "ContainersNotReady".into(),
-            format!("containers with unready status: [{}]", unready.join(" ")),
-        )),
-        _ => None,
-    };
-    let incomplete: Vec<_> = init
-        .iter()
-        .filter(|c| !facts.record.containers.get(&c.name).is_some_and(|h| h.completed))
-        .map(|c| c.name.as_str())
-        .collect();
-    let init_reason = (!initialized && !over).then(|| {
-        (
-            "ContainersNotInitialized".to_owned(),
-            format!("containers with incomplete status: [{}]", incomplete.join(" ")),
-        )
-    });
-    let sandbox = facts.sandbox == SandboxState::Ready;
-    let mut list = vec![
-        ("PodReadyToStartContainers", sandbox, None),
-        ("Initialized", initialized || phase == "Succeeded", init_reason),
-        ("Ready", ready_reason.is_none(), ready_reason.clone()),
-        ("ContainersReady", ready_reason.is_none(), ready_reason),
-        ("PodScheduled", true, None),
-    ];
-    let not_applied = not_applied(facts);
-    list.push((APPLIED, not_applied.is_none(), not_applied.map(|w| (w.reason, w.message))));
-    since.retain(|name, _| list.iter().any(|(n, ..)| n == name));
-    list.into_iter().map(|(name, on, why)| condition(facts, since, name, on, why)).collect()
-}
-
-/// Why what runs is not what the manifest says: the file, or a container of an earlier version of it.
-fn not_applied(facts: &Facts<'_>) -> Option<Waiting> {
-    if let Some(why) = facts.pending_update.or(facts.trouble) {
-        return Some(why.clone());
-    }
-    let wait = |message: String| Some(Waiting { reason: "Updating".into(), message });
-    if facts.ending == Some(Ending::Restart) {
-        return wait("the pod is being made anew".into());
-    }
-    let old = |i: &&Instance| {
-        i.kind == Kind::Regular && i.is_live() && facts.hashes.get(&i.name).is_none_or(|hash| *hash != i.hash)
-    };
-    let old: Vec<_> = facts.instances.iter().filter(old).map(|i| i.name.as_str()).collect();
-    if old.is_empty() {
-        return None;
-    }
-    wait(format!("containers of the earlier manifest are still being stopped: [{}]", old.join(" ")))
-}
-
-fn condition(
-    facts: &Facts<'_>,
-    since: &mut BTreeMap<String, (bool, Timestamp)>,
-    name: &str,
-    on: bool,
-    why: Option<(String, String)>,
-) -> PodCondition {
-    let entry = since.entry(name.to_owned()).or_insert((on, facts.now));
-    if entry.0 != on {
-        *entry = (on, facts.now);
-    }
-    let (reason, message) = why.unzip();
-    PodCondition {
-        type_: name.into(),
-        status: if on { "True" } else { "False" }.into(),
-        last_transition_time: Some(time(entry.1)),
-        reason,
-        message: message.filter(|m| !m.is_empty()),
-        ..PodCondition::default()
-    }
-}
-
-/// A pod as its record remembers it, shown until its worker has looked: containers that were running are
-/// shown running, unless the machine was booted since.
-pub fn from_record(record: &PodRecord) -> PodView {
-    let manifest = record.spec.manifest.clone();
-    let here = record.status.boot_id == clock::boot_id();
-    let status = record.status.clone().of_this_boot();
-    let containers = status.containers.iter().filter(|_| here);
-    let instances: Vec<_> = containers.filter_map(|(name, h)| remembered(&manifest, name, h)).collect();
-    let sandbox = match &status.sandbox {
-        Some(sandbox) if sandbox.ready => SandboxState::Ready,
-        _ => SandboxState::Absent,
-    };
-    let empty = PodSpec::default();
-    let spec = manifest.pod.spec.as_ref().unwrap_or(&empty);
-    // For how the pod ended, if it did; nothing of the plan is carried out.
-    let health = super::probing::remembered(spec, &status);
-    let plan = plan(&View {
-        spec,
-        hashes: &manifest.hashes,
-        goal: if record.spec.stopped || record.spec.removing { Goal::Stop } else { Goal::Run },
-        record: &status,
-        sandbox,
-        instances: &instances,
-        stopping: &BTreeMap::new(),
-        held: &BTreeMap::new(),
-        health: &health,
-        now: clock::now(),
-    });
-    let facts = Facts {
-        spec,
-        record: &status,
-        instances: &instances,
-        sandbox,
-        plan: &plan,
-        waiting: &BTreeMap::new(),
-        health: &health,
-        hashes: &manifest.hashes.containers,
-        pending_update: None,
-        trouble: None,
-        stopped: record.spec.stopped,
-        terminating: record.spec.removing,
-        ending: None,
-        host_ips: &[],
-        qos_class: &qos_class(spec).to_string(),
-        now: Timestamp::now(),
-    };
-    let status = self::status(&facts, &mut record.status.conditions.clone());
-    PodView {
-        uid: record.spec.uid.clone(),
-        seen: record.spec.seen,
-        source: super::manager::source_name(&record.spec.source),
-        deleting: record.spec.removing.then(Timestamp::now),
-        status,
-        manifest,
-    }
-}
-
-fn remembered(manifest: &PodManifest, name: &str, history: &ContainerHistory) -> Option<Instance> {
-    let init =
-        manifest.pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|c| c.name == name);
-    history.believed_running().then(|| Instance {
-        id: history.container_id.clone().unwrap_or_default(),
-        name: name.to_owned(),
-        kind: if init { Kind::Init } else { Kind::Regular },
-        hash: history.hash.clone(),
-        sandbox: String::new(),
-        state: State::Running,
-    })
 }
 
 #[cfg(test)]

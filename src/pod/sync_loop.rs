@@ -84,7 +84,7 @@ impl SyncLoop {
         let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
             if record.status.sandbox.is_some() {
-                self.ctx.claims.adopt(&manifest.key, manifest);
+                self.ctx.claims.adopt(&manifest.key, manifest, &self.ctx.capacity());
             }
             self.manager.restore(&record.spec, manifest.clone());
             self.store_for_worker(record.spec, record.status);
@@ -125,7 +125,7 @@ impl SyncLoop {
     /// Runs until every sender is gone.
     pub async fn run(mut self, mut inputs: Inputs) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
-        let claims = self.ctx.claims.clone();
+        let (claims, order) = (self.ctx.claims.clone(), self.ctx.order.clone());
         let images = inputs.images.clone();
         loop {
             tokio::select! {
@@ -136,7 +136,8 @@ impl SyncLoop {
                 Some(wake) = inputs.wakes.recv() => self.handle_wake(&wake),
                 Some(order) = inputs.control.recv() => self.handle_control(order, &inputs.reload),
                 Some(key) = inputs.done.recv() => self.handle_done(&key),
-                () = claims.released() => self.retry_all(),
+                keys = claims.released() => self.retry(&keys),
+                keys = order.changed() => self.retry(&keys),
                 () = images.notified() => self.retry_all(),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
@@ -161,6 +162,9 @@ impl SyncLoop {
         if let Some(set) = objects {
             self.take_objects(set);
         }
+        if self.ctx.objects.set_known() {
+            self.retry_all();
+        }
         if let Some(set) = pods {
             self.sources_seen = true;
             for update in self.config.merge(source, set) {
@@ -177,11 +181,11 @@ impl SyncLoop {
 
     /// Puts ConfigMaps and Secrets in force, and wakes the pods that take values from those that changed.
     fn take_objects(&mut self, set: Vec<Arc<DataObject>>) {
-        let kept = tokio::task::block_in_place(|| self.ctx.keep.save(&set));
+        let changed = self.ctx.objects.replace(set);
+        let kept = tokio::task::block_in_place(|| self.ctx.keep.save(&self.ctx.objects.list()));
         if let Err(e) = kept {
             tracing::warn!("ConfigMaps and Secrets are not kept over a restart of podling: {e}");
         }
-        let changed = self.ctx.objects.replace(set);
         for key in self.manager.users_of(&changed) {
             if let Some(mail) = self.workers.get(&key) {
                 mail.send_modify(|m| m.retries += 1);
@@ -195,7 +199,13 @@ impl SyncLoop {
         self.ctx.runtime.weigh_burstable(self.manager.specs());
     }
 
-    fn apply(&mut self, update: PodUpdate) {
+    fn apply(&mut self, mut update: PodUpdate) {
+        if !matches!(update.op, Op::Remove | Op::Delete) {
+            for manifest in &update.pods {
+                self.ctx.order.wanted(&manifest.key, Some(manifest));
+            }
+            self.ctx.order.sort(&mut update.pods, &self.ctx.capacity());
+        }
         match update.op {
             Op::Set => self.handle_pod_syncs(&update.pods),
             Op::Add => self.handle_pod_additions(update.source, &update.pods),
@@ -213,7 +223,7 @@ impl SyncLoop {
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
             if let Some(orphan) = orphan {
                 let (spec, status) = orphan.into_record(&desired);
-                self.ctx.claims.adopt(&manifest.key, manifest);
+                self.ctx.claims.adopt(&manifest.key, manifest, &self.ctx.capacity());
                 tracing::info!(pod = %manifest.key, uid = %spec.uid, "taking running containers back by their labels");
                 self.store_for_worker(spec, status);
             }
@@ -237,6 +247,7 @@ impl SyncLoop {
     fn handle_pod_removes(&mut self, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
             let uid = self.manager.remove(&manifest.key).map(|d| d.uid).unwrap_or_default();
+            self.ctx.order.wanted(&manifest.key, None);
             tracing::info!(pod = %manifest.key, %uid, "manifest removed: stopping the pod");
             self.tell(&manifest.key);
         }
@@ -342,7 +353,14 @@ impl SyncLoop {
         }
     }
 
-    /// Something that pods wait for became available.
+    /// Something that these pods wait for became available.
+    fn retry(&mut self, keys: &[PodKey]) {
+        for mail in keys.iter().filter_map(|key| self.workers.get(key)) {
+            mail.send_modify(|m| m.retries += 1);
+        }
+    }
+
+    /// Something that any pod may wait for became available.
     fn retry_all(&mut self) {
         for mail in self.workers.values() {
             mail.send_modify(|m| m.retries += 1);

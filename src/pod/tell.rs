@@ -113,6 +113,9 @@ impl Worker {
         let waiting = self.held.iter().map(|(name, h)| (name.clone(), h.why.clone())).collect();
         let mut conditions = std::mem::take(&mut current.status.conditions);
         let host_ips = self.ctx.host_ips.borrow().clone();
+        let pending = self.resize_pending.clone().map(|w| ("PodResizePending", w));
+        let under_way = self.resizing.as_ref().map(|r| ("PodResizeInProgress", r.why.clone()));
+        let resize = pending.into_iter().chain(under_way);
         let facts = Facts {
             spec,
             record: &current.status,
@@ -124,6 +127,7 @@ impl Worker {
             hashes: &current.manifest.hashes.containers,
             pending_update: self.pending_update.as_ref(),
             trouble: trouble.as_ref(),
+            resize: resize.collect(),
             stopped: current.spec.stopped && plan.quiet,
             terminating: goal == Goal::Stop,
             ending: ordered,
@@ -133,6 +137,8 @@ impl Worker {
         };
         let status = status(&facts, &mut conditions);
         current.status.conditions = conditions;
+        let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        self.ctx.order.ready(&self.key, ready);
         self.ctx.board.publish(PodView {
             manifest: current.manifest.clone(),
             uid: current.spec.uid.clone(),

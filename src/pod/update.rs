@@ -7,17 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admission::Refusal;
 use super::board::EventType;
 use super::changes::Changes;
 use super::status::Waiting;
 use super::worker::{Held, Worker};
 use crate::manifest::PodManifest;
-use crate::runtime::entry_hash;
+use crate::runtime::{StartError, entry_hash};
 use crate::store::{Farewell, StatusRecord};
-use crate::system::clock;
+use crate::system::clock::{self, Moment};
 
 /// Key under which a held update stands among the held starts.
 pub(super) const UPDATE: &str = "(update)";
+/// Reason of an update that waits for its images to be pulled.
+const PULLING: &str = "Pulling";
 /// How often a held update is tried.
 const UPDATE_RETRY: Duration = Duration::from_secs(2);
 
@@ -33,20 +36,34 @@ impl Worker {
             return self.accept(new);
         }
         let changes = Changes::between(&current.manifest, new);
+        let ran = current.status.sandbox.is_some();
+        if !ran {
+            // What kept the old one from starting may be what was edited.
+            self.held.clear();
+        }
         if changes.is_harmless() {
             return self.keep_running(new, &changes);
         }
-        let ran = current.status.sandbox.is_some();
         if !ran {
             if !changes.keeps_processes() {
                 self.forget_runs();
             }
             return self.accept(new);
         }
-        if let Err(why) = self.could_start(new, &changes).await {
-            return self.hold_update(why);
+        // Of each new manifest the registries are asked anew.
+        let question = format!("{UPDATE}{}", new.hashes.manifest);
+        self.asked.retain(|name, _| !name.starts_with(UPDATE) || *name == question);
+        let asked = *self.asked.entry(question).or_insert_with(clock::now);
+        if let Err(refusal) = self.could_start(new, &changes, asked).await {
+            if changes.is_resize() {
+                let reason = if refusal.never { "Infeasible" } else { "Deferred" };
+                let message = refusal.why.message.clone();
+                self.resize_pending = Some(Waiting { reason: reason.into(), message });
+            }
+            return self.hold_update(refusal.why);
         }
         self.held.clear();
+        self.asked.clear();
         if !changes.recreates() {
             return self.keep_running(new, &changes);
         }
@@ -68,10 +85,17 @@ impl Worker {
             if history.container_id.is_none() || changes.restarts(name) {
                 continue;
             }
-            history.farewell = Some(Farewell::of(spec, name));
+            let farewell = Farewell::of(spec, name);
+            if let Some(id) = history.container_id.as_deref().filter(|_| history.believed_running()) {
+                self.ctx.runtime.relabel(id, hash, &new.hashes.pod, farewell.grace_seconds);
+            }
+            history.farewell = Some(farewell);
             if history.hash != hash && history.hash == entry_hash(&current.manifest, name) {
                 history.hash_before = Some(std::mem::replace(&mut history.hash, hash.to_owned()));
             }
+        }
+        if current.status.sandbox.is_some() {
+            self.ctx.claims.adopt(&self.key, new, &self.ctx.capacity());
         }
         // Before the manifest: until that is saved, too, the hash before counts as well.
         self.save_status_for_good();
@@ -92,7 +116,8 @@ impl Worker {
             message: format!("the new manifest waits and the old one keeps running: {}", why.message),
         };
         if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-            self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &waiting.message);
+            let weight = if why.reason == PULLING { EventType::Normal } else { EventType::Warning };
+            self.ctx.board.event(weight, &why.reason, Some(&self.key), &waiting.message);
         }
         let until = clock::now() + UPDATE_RETRY;
         self.held.insert(UPDATE.into(), Held { until, delay: UPDATE_RETRY, why });
@@ -106,14 +131,19 @@ impl Worker {
         self.save_spec();
     }
 
-    /// Whether the new spec has all it needs: images, host ports.
-    async fn could_start(&self, new: &PodManifest, changes: &Changes) -> Result<(), Waiting> {
-        let wait = |reason: &str, message: String| Waiting { reason: reason.into(), message };
-        self.ctx.claims.would_fit(&self.key, new).map_err(|e| wait("HostPortConflict", e))?;
+    /// Whether the new spec has all it needs: what other pods have too much of, ConfigMaps and Secrets of its
+    /// volumes, images.
+    async fn could_start(&self, new: &PodManifest, changes: &Changes, asked: Moment) -> Result<(), Refusal> {
+        self.ctx.claims.would_fit(&self.key, new, &self.ctx.capacity())?;
         if changes.keeps_processes() {
             return Ok(());
         }
-        self.ctx.runtime.check_images(new).await.map_err(|e| wait(e.reason, e.message))
+        let lacks = |e: StartError| Refusal {
+            why: Waiting { reason: if e.pulling { PULLING } else { e.reason }.into(), message: e.message },
+            never: false,
+        };
+        self.ctx.runtime.check_volumes(new).map_err(lacks)?;
+        self.ctx.runtime.check_images(new, asked).await.map_err(lacks)
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.
@@ -126,7 +156,13 @@ impl Worker {
             history.container_id = None;
             history.started = None;
             history.started_at = None;
+            history.post_start = None;
+            history.stop = None;
         }
+        current.status.start_time = None;
+        current.status.active = Default::default();
+        current.status.verdict = None;
+        current.status.restart_all = None;
     }
 }
 

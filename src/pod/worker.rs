@@ -14,11 +14,16 @@ use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
 use super::context::Context;
+use super::hooks::Hooks;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
+
+use super::refresh::Refresh;
+use super::resize::Resizing;
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::probe::ProbeSet;
 use crate::runtime::Observed;
+use crate::runtime::containerd::with_importance;
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
@@ -72,6 +77,8 @@ pub(super) struct Current {
     pub restarts: u64,
     /// The order under way wants the pod made anew.
     pub recreating: bool,
+    /// It started in this boot: it waits for no other pod any more.
+    pub in_order: bool,
     /// Since when the pod is on its way out.
     pub deleting: Option<Timestamp>,
 }
@@ -95,6 +102,7 @@ pub struct Worker {
     /// Further records of this key, all of pods on their way out: taken one after the other.
     backlog: Vec<(PodSpecRecord, StatusRecord)>,
     pub(super) stopping: BTreeMap<String, Stopping>,
+    pub(super) hooks: Hooks,
     pub(super) held: BTreeMap<String, Held>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
@@ -104,9 +112,19 @@ pub struct Worker {
     pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Starts that wait for an image: since when.
+    pub(super) asked: BTreeMap<String, Moment>,
+    /// Rises when a pull has ended.
+    pulls: watch::Receiver<u64>,
     /// Containers whose shim did not answer last time.
     pub(super) silent: BTreeSet<String>,
     pub(super) pending_update: Option<Waiting>,
+    /// A resize that did not succeed yet.
+    pub(super) resizing: Option<Resizing>,
+    /// Conditions of a resize that waits for the node.
+    pub(super) resize_pending: Option<Waiting>,
+    /// What the files of its volumes were last made from.
+    pub(super) refresh: Option<Refresh>,
     /// Why the pod's state could not be saved the last time it was tried.
     pub(super) unsaved: Mutex<Option<String>>,
 }
@@ -135,13 +153,17 @@ impl Worker {
         mail: watch::Receiver<Mail>,
         stored: Vec<(PodSpecRecord, StatusRecord)>,
     ) -> Self {
+        let pulls = ctx.runtime.images().changed();
         Self {
             key,
             ctx,
+            asked: BTreeMap::new(),
+            pulls,
             mail,
             current: None,
             backlog: stored,
             stopping: BTreeMap::new(),
+            hooks: Hooks::default(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
             probes: None,
@@ -149,6 +171,9 @@ impl Worker {
             vanished: BTreeMap::new(),
             silent: BTreeSet::new(),
             pending_update: None,
+            resizing: None,
+            resize_pending: None,
+            refresh: None,
             unsaved: Mutex::new(None),
         }
     }
@@ -163,22 +188,43 @@ impl Worker {
                 // Tried now, but remembered: what fails for the same reason again was said already.
                 self.held.values_mut().for_each(|h| h.until = clock::now());
             }
+            // From here on the news is of something that this look may not have seen.
+            self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
-            match Box::pin(self.reconcile().instrument(span)).await {
+            let work = with_importance(self.priority(), self.reconcile().instrument(span));
+            match Box::pin(work).await {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
                     tokio::select! {
-                        changed = self.mail.changed() => if changed.is_err() { return },
+                        changed = self.mail.changed() => if changed.is_err() {
+                            // podling ends; the next one takes its hooks up.
+                            return self.hooks.leave();
+                        },
                         () = self.news.notified() => {}
                         () = tokio::time::sleep(wait) => {}
+                        _ = self.pulls.changed(), if !self.asked.is_empty() => self.expire_pulls(),
+                        () = self.hooks.wait() => {}
                     }
                 }
             }
         }
         // The loop starts a new worker if the pod is wanted again by now.
         let _ = self.ctx.done.send(self.key);
+    }
+
+    /// The priority of the pod that is wanted.
+    fn priority(&self) -> i32 {
+        let wanted = self.mail.borrow().desired.as_ref().map(|d| d.manifest.clone());
+        let spec = wanted.as_ref().and_then(|m| m.pod.spec.as_ref());
+        // Only a class needs the settings.
+        match spec {
+            Some(spec) if spec.priority_class_name.is_some() || spec.priority.is_some() => {
+                self.ctx.capacity().priority(spec).unwrap_or(0)
+            }
+            _ => 0,
+        }
     }
 
     /// Puts pod and uid on each line that is logged on the way. Of the highest level, so that the fields are
@@ -203,6 +249,7 @@ impl Worker {
                 }
             }
             let goal = self.settle(desired).await;
+            self.refresh_volumes(goal).await;
             let seen = match self.look().await {
                 Ok(seen) => seen,
                 Err(e) => {
@@ -211,9 +258,20 @@ impl Worker {
                     return Next::At(clock::now() + UNAVAILABLE);
                 }
             };
+            // First what has ended: it stands as begun until then, and would be taken up as if it had been lost.
+            self.take_hook_ends();
+            self.mind_hooks(&seen);
+            self.take_hook_ends();
             self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
             let progressed = self.act(&plan, &seen).await;
+            if goal == Goal::Run {
+                self.resize(&seen).await;
+            }
+            if plan.outcome.is_some() && plan.quiet && self.sandbox_gone() {
+                // What is done needs nothing of the node.
+                self.ctx.claims.release(&self.key);
+            }
             self.publish(goal, &seen, &plan);
             if plan.quiet && goal == Goal::Stop && !progressed && self.sandbox_gone() {
                 match self.stopped(desired).await {
@@ -233,11 +291,13 @@ impl Worker {
     fn wake(&self, plan: &Plan) -> Moment {
         let now = clock::now();
         let holds = self.held.values().map(|h| h.until).filter(|until| *until > now);
+        let holds = holds.chain(self.resizing.as_ref().map(|r| r.until));
         let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).min();
         due.unwrap_or(now + RESYNC)
     }
 
-    fn decide(&self, goal: Goal, seen: &Seen) -> Plan {
+    fn decide(&mut self, goal: Goal, seen: &Seen) -> Plan {
+        let deadline = self.count_active(goal == Goal::Run);
         let Some(current) = &self.current else { return Plan::default() };
         let Some(spec) = &current.manifest.pod.spec else { return Plan::default() };
         let held = self.held.iter().map(|(name, h)| (name.clone(), h.until)).collect();
@@ -251,6 +311,7 @@ impl Worker {
             stopping: &self.stopping,
             held: &held,
             health: &self.health,
+            deadline,
             now: clock::now(),
         })
     }
@@ -261,6 +322,7 @@ impl Worker {
             return;
         }
         self.current = self.backlog.pop().map(|(spec, status)| Current {
+            in_order: status.boot_id == clock::boot_id() && status.sandbox.is_some(),
             manifest: spec.manifest.clone(),
             status: super::update::settled(&spec.manifest, status.of_this_boot()),
             spec,
@@ -268,6 +330,7 @@ impl Worker {
             recreating: false,
             deleting: None,
         });
+        self.resume_stops();
     }
 
     /// Takes a pod on that this worker has nothing of.
@@ -293,6 +356,7 @@ impl Worker {
             status,
             restarts: desired.restarts,
             recreating: false,
+            in_order: false,
             deleting: None,
         });
         self.held.clear();
@@ -302,6 +366,7 @@ impl Worker {
     /// Brings the accepted spec nearer to the desired one and says what that means for the processes.
     async fn settle(&mut self, desired: Option<&Desired>) -> Goal {
         self.pending_update = None;
+        self.resize_pending = None;
         let Some(current) = &mut self.current else { return Goal::Stop };
         let Some(desired) = desired.filter(|d| d.uid == current.spec.uid && !current.spec.removing) else {
             current.deleting.get_or_insert_with(Timestamp::now);
@@ -329,6 +394,7 @@ impl Worker {
         if !Arc::ptr_eq(&current.manifest, &desired.manifest) {
             self.update(&desired.manifest).await;
         }
+        self.remake_outdated();
         if self.current.as_ref().is_some_and(|c| c.recreating) { Goal::Stop } else { Goal::Run }
     }
 

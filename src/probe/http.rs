@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, ClientConfig, InvalidMessage, pki_types::ServerName};
 
+use super::speak_first::SpeakFirst;
 use super::target::{bare, connect};
 
 /// Most of a body that is read, as the kubelet's.
@@ -204,7 +205,8 @@ async fn exchange(
     let failed = |source| HttpError::Http { url: url.to_string(), source };
     let mut builder = http1::Builder::new();
     builder.title_case_headers(true).max_buf_size(HEAD_MAX);
-    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let (mut sender, connection) =
+        builder.handshake(TokioIo::new(SpeakFirst::new(stream))).await.map_err(failed)?;
     let answer = async {
         let response = sender.send_request(message).await?;
         read(response).await

@@ -9,6 +9,7 @@ mod check;
 pub mod grpc;
 pub mod http;
 mod set;
+mod speak_first;
 mod state;
 pub mod target;
 mod tcp;

@@ -140,6 +140,17 @@ impl Runtime {
         ctd.end_exec(id, purpose.name()).await;
     }
 
+    /// Waits for the end of a command that an earlier podling began, for at most `limit`, then kills it. None
+    /// when there is no such command, be it that it never ran. Its output went to the podling that began it.
+    pub async fn await_exec(&self, id: &str, purpose: ExecPurpose, limit: Duration) -> Option<ExecResult> {
+        let ctd = &self.inner.ctd;
+        ctd.exec_pid(id, purpose.name()).await.ok().flatten().filter(|pid| *pid != 0)?;
+        let code = timeout(limit, ctd.wait_exec(id, purpose.name())).await;
+        self.end_exec(id, purpose).await;
+        let code = code.ok()?.ok()?;
+        Some(ExecResult { code: i32::try_from(code).unwrap_or(255), output: Vec::new() })
+    }
+
     async fn begin(&self, id: &str, request: &ExecRequest) -> Result<ExecSession, ExecError> {
         match timeout(BEGIN, self.inner.ctd.exec(id, request)).await {
             Ok(session) => Ok(session?),

@@ -136,6 +136,17 @@ impl Labels {
     }
 }
 
+/// The labels that an update changes on a container that it leaves running.
+pub(super) fn in_force(container_hash: &str, pod_hash: &str, grace_seconds: u64) -> BTreeMap<String, String> {
+    let pairs = [
+        (CONTAINER_HASH, container_hash.to_owned()),
+        (POD_HASH, pod_hash.to_owned()),
+        (GRACE, grace_seconds.to_string()),
+    ];
+    // containerd keeps no label without a value.
+    pairs.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
 /// Label filters that select this podling's containers, or those of one of its pods.
 pub fn filter<'a>(root: &'a str, uid: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
     let mut pairs = vec![(ROOT, root)];

@@ -10,14 +10,17 @@ mod env_file;
 pub mod environment;
 mod exec;
 mod fs_group;
+mod images;
 mod labels;
 pub mod logs;
+mod mend;
 mod mounts;
 mod node;
 mod notes;
 mod observe;
 mod pause;
 mod profiles;
+mod resize;
 mod runtime_class;
 mod sandbox;
 mod shims;
@@ -40,6 +43,7 @@ pub use self::start::{StartError, StartOrder, Started, entry_hash};
 pub use self::stop::StopStep;
 use tokio::sync::watch;
 
+use crate::image::pull::Puller;
 use crate::network::Network;
 use crate::objects::Objects;
 use crate::runtime::containerd::{Containerd, OciRuntime};
@@ -58,6 +62,9 @@ pub struct Runtime {
 
 struct Inner {
     ctd: Containerd,
+    puller: Puller,
+    /// Whether a power cut may have damaged images.
+    suspicion: mend::Suspicion,
     oci: OciRuntime,
     cgroups: CgroupManager,
     network: Network,

@@ -20,7 +20,7 @@ pub(super) fn mount_sources(
             .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
         sources.push(VolumeMountSource {
             mount_path: mount.mount_path.clone(),
-            read_only: mount.read_only == Some(true),
+            read_only: mount.read_only == Some(true) || volume.read_only,
             propagation: Propagation::default(),
             host_path: volume.host_path.clone(),
         });

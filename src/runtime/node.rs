@@ -125,6 +125,8 @@ impl Runtime {
             system: paths.is_system(),
         });
         let inner = Inner {
+            puller: super::images::puller(&ctd, settings),
+            suspicion: super::mend::Suspicion::at_start(&paths),
             oci: probe::probe(settings.runtime.as_deref(), &paths).await,
             cgroups: CgroupManager::detect(&settings.cgroup_root)?,
             network,

@@ -47,7 +47,8 @@ impl Runtime {
             image: new.image,
             image_id: String::new(),
             pid,
-            stale: false,
+            stale: None,
+            pulled: None,
             refused: None,
         })
     }

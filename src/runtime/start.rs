@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::environment::{EnvInput, environment};
+use super::environment::{EnvError, EnvInput, environment};
 use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
-use crate::image::{Decision, Image, ImageError, PullPolicy};
-use crate::manifest::PodManifest;
+use crate::image::Image;
+use crate::image::pull::{Pulled, Ready};
+use crate::manifest::{PodManifest, references};
 use crate::store::SandboxRecord;
+use crate::system::clock::Moment;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
 use crate::volume::{self, VolumeInput};
@@ -31,12 +33,16 @@ pub struct StartError {
     pub message: String,
     /// containerd was not there to ask: not the pod's fault, tried again at once when it is back.
     pub unavailable: bool,
+    /// Nothing is wrong: an image is on its way.
+    pub pulling: bool,
+    /// When it is worth trying again, where that is known.
+    pub until: Option<Moment>,
 }
 
 impl StartError {
     /// With a reason.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), unavailable: false }
+        Self { reason, message: message.into(), unavailable: false, pulling: false, until: None }
     }
 
     /// The spec asks for something that cannot be.
@@ -45,7 +51,8 @@ impl StartError {
     }
 
     pub(super) fn rpc(reason: &'static str, e: &RuntimeError) -> Self {
-        Self { reason, message: e.to_string(), unavailable: e.class() == ErrorClass::Unavailable }
+        let unavailable = e.class() == ErrorClass::Unavailable;
+        Self { unavailable, ..Self::new(reason, e.to_string()) }
     }
 }
 
@@ -65,6 +72,8 @@ pub struct StartOrder<'a> {
     pub attempt: u32,
     /// Restart count.
     pub restarts: u32,
+    /// When this start was first tried.
+    pub asked: Moment,
     /// Host pid of the pause container.
     pub pause_pid: Option<u32>,
 }
@@ -80,8 +89,10 @@ pub struct Started {
     pub image_id: String,
     /// Host pid.
     pub pid: u32,
-    /// `imagePullPolicy: Always` was met with the copy that was there.
-    pub stale: bool,
+    /// Why `imagePullPolicy: Always` was met with the copy that was there.
+    pub stale: Option<String>,
+    /// What was pulled for it.
+    pub pulled: Option<Pulled>,
     /// The OCI runtime would not make its process, for example since the command does not exist. That is a
     /// run that failed, as with the kubelet, not a start to be tried again.
     pub refused: Option<StartError>,
@@ -94,15 +105,17 @@ impl Runtime {
         if order.kind == Kind::Pause {
             return self.create_pause(order).await;
         }
+        self.await_objects(order.manifest)?;
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
-        let (image, stale) = self.image(container).await?;
+        let Ready { image, stale, pulled } = self.image(order.manifest, container, order.asked).await?;
+        self.mend(&image, container).await?;
         let user = self.user(order, container, &image).await?;
         let seccomp_file =
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
         profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
         let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
-        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid))
+        let volumes = volume::prepare(self.volume_input(order.manifest, order.uid, order.sandbox))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
@@ -143,7 +156,7 @@ impl Runtime {
             self.check_user_namespaces()?;
             tokio::task::block_in_place(|| self.map_sources(&mut oci, &sandbox_dir, &id, &user))?;
         }
-        let signal = stop_signal(&image);
+        let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
         let new = self.new_container(order, id, name, signal, oci, true).await?;
         let mut mounts = self.create_record(&new, Some(&image)).await?;
@@ -154,8 +167,11 @@ impl Runtime {
         self.note_shim(order, &new.id)?;
         let image_id = format!("{}@{}", repository(&image.name), image.digest);
         let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
-        if ids.is_some() {
+        if let Some(ids) = ids {
             tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+            if let Ok(pid) = created {
+                self.own_output(pid, &user, ids);
+            }
         }
         let (pid, refused) = match created {
             Ok(pid) => (pid, None),
@@ -165,12 +181,37 @@ impl Runtime {
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
         };
         self.link_log(order, &new.id);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, refused })
+        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, pulled, refused })
+    }
+
+    /// Before the manifests were read for the first time after a boot nobody can say that an optional object is
+    /// missing; a pod that names any waits that long.
+    fn await_objects(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let named = || references::of_pod(&manifest.pod).into_iter().next();
+        match (!self.inner.objects.known()).then(named).flatten() {
+            Some(object) => {
+                Err(StartError::config(format!("waiting for {object}: the manifests are being read")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Which ConfigMaps and Secrets the volumes of a manifest lack, so that an update is held before the old
+    /// pod is touched.
+    pub fn check_volumes(&self, manifest: &PodManifest) -> Result<(), StartError> {
+        let missing = volume::missing(&manifest.pod, &self.inner.objects);
+        missing.first().map_or(Ok(()), |e| Err(StartError::new("FailedMount", e.to_string())))
     }
 
     /// What the pod's volumes are made from.
-    fn volume_input(&self, manifest: &PodManifest, uid: &str) -> VolumeInput {
-        VolumeInput { pod: manifest.pod.clone(), uid: uid.to_owned(), dir: self.inner.paths.pod(uid) }
+    pub fn volume_input(&self, manifest: &PodManifest, uid: &str, sandbox: &SandboxRecord) -> VolumeInput {
+        VolumeInput {
+            pod: manifest.pod.clone(),
+            uid: uid.to_owned(),
+            dir: self.inner.paths.pod(uid),
+            objects: self.inner.objects.clone(),
+            facts: self.downward_facts(uid, sandbox),
+        }
     }
 
     /// The container's own variables. One that has no value yet leaves the container waiting.
@@ -188,6 +229,23 @@ impl Runtime {
             volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
         };
         tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 
     /// Runs what was created.
@@ -254,26 +312,6 @@ impl Runtime {
             .notes
             .add(&order.sandbox.id, id)
             .map_err(|e| StartError::new("CreateContainerError", format!("cannot note the container: {e}")))
-    }
-
-    /// The image, present and unpacked, or why not; and whether it could be older than its name promises.
-    async fn image(&self, container: &Container) -> Result<(Image, bool), StartError> {
-        let name = container.image.as_deref().unwrap_or_default();
-        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
-        let ctd = &self.inner.ctd;
-        let found = ctd.image_for(name, policy.unwrap_or(PullPolicy::IfNotPresent)).await;
-        let (image, decision) = found.map_err(|e| image_error(&e))?;
-        ctd.ensure_unpacked(&image).await.map_err(|e| image_error(&e))?;
-        Ok((image, decision == Decision::UseStale))
-    }
-
-    /// Which of the manifest's images are missing, so that an update is held before the old pod is touched.
-    pub async fn check_images(&self, manifest: &PodManifest) -> Result<(), StartError> {
-        let spec = pod_spec(manifest)?;
-        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-            self.image(container).await?;
-        }
-        Ok(())
     }
 
     async fn user(
@@ -429,9 +467,11 @@ fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
-/// The signal that the image asks to be stopped with: a name with or without SIG, or a number.
-fn stop_signal(image: &Image) -> i32 {
-    let wanted = image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+/// The signal that the manifest, else the image, asks to be stopped with: a name with or without SIG, or a
+/// number.
+fn stop_signal(container: &Container, image: &Image) -> i32 {
+    let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
+    let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
 }
 
@@ -440,12 +480,4 @@ fn declared_volumes(image: &Image) -> Vec<String> {
     let mut volumes = image.config.config().as_ref().and_then(|c| c.volumes().clone()).unwrap_or_default();
     volumes.sort();
     volumes
-}
-
-fn image_error(e: &ImageError) -> StartError {
-    StartError {
-        reason: e.reason(),
-        message: e.to_string(),
-        unavailable: e.class() == ErrorClass::Unavailable,
-    }
 }

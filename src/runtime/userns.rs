@@ -7,7 +7,7 @@
 //! snapshotter has to know how.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::PodSpec;
@@ -114,6 +114,10 @@ impl Runtime {
             }
         }
         set(&run, 0o711)?;
+        if let Some(above) = run.parent().filter(|_| !self.inner.paths.is_system()) {
+            // podling's own too, under a root of its own.
+            set(above, 0o711)?;
+        }
         let passable = |dir: &&Path| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0);
         match run.ancestors().find(|dir| !passable(dir)) {
             None => Ok(()),
@@ -198,7 +202,21 @@ impl Runtime {
         mounts.into_iter().map(one).collect()
     }
 
-    /// Takes the mounts of the two above away again; the container has copies.
+    /// Gives the pipes of a container that was not started yet to its user, who else could write to them but not
+    /// open them again as `/dev/stdout`. (runc does the same, but cannot from inside a user namespace.)
+    pub(super) fn own_output(&self, pid: u32, user: &ResolvedUser, range: IdRange) {
+        for fd in 0..=2 {
+            let path = format!("/proc/{pid}/fd/{fd}");
+            if fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
+                let (uid, gid) = (range.first + user.uid, range.first + user.gid);
+                if let Err(e) = std::os::unix::fs::chown(&path, Some(uid), Some(gid)) {
+                    tracing::debug!("{path} keeps its owner: {e}");
+                }
+            }
+        }
+    }
+
+    /// Takes the mounts of those above away again; the container has copies.
     pub(super) fn unmap(&self, sandbox: &Path, id: &str) {
         let dir = mapped_dir(sandbox, id);
         let gone = unmount_under(&dir).map_err(|e| e.to_string());

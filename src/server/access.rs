@@ -125,6 +125,14 @@ pub trait RuntimeAccess: Send + Sync + 'static {
     fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// Removes an image by name.
     fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>>;
+    /// Pulls an image; a [`PullLine`](super::wire::PullLine) as JSON for each step.
+    fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>>;
+    /// All that is known of an image.
+    fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>>;
+    /// Writes images into a new archive.
+    fn export_images(&self, names: Vec<String>, archive: PathBuf) -> BoxFuture<'_, Result<(), AccessError>>;
+    /// Removes the images that nobody wants; their names.
+    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// containerd's version.
     fn containerd_version(&self) -> BoxFuture<'_, Result<String, AccessError>>;
 }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::wire::PullLine;
 use super::{
     AccessError, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess,
     ServerError, TerminalSize, bind, serve_on,
@@ -124,6 +125,38 @@ impl RuntimeAccess for FakeRuntime {
         })
     }
 
+    fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {
+        let (sender, receiver) = mpsc::channel(4);
+        Box::pin(async move {
+            let digest = "sha256:1".to_owned();
+            let last = match name.contains("absent") {
+                true => PullLine::Error(format!("cannot pull {name}")),
+                false => PullLine::Done { name: name.clone(), digest, unchanged: false },
+            };
+            for line in [PullLine::Progress(Default::default()), last] {
+                let mut text = serde_json::to_vec(&line).unwrap();
+                text.push(b'\n');
+                sender.send(text.into()).await.unwrap();
+            }
+            self.images.lock().unwrap().push(name);
+            Ok(receiver)
+        })
+    }
+
+    fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>> {
+        Box::pin(async move { Ok(json!({ "name": name })) })
+    }
+
+    fn export_images(&self, names: Vec<String>, archive: PathBuf) -> BoxFuture<'_, Result<(), AccessError>> {
+        Box::pin(async move {
+            std::fs::write(archive, names.join(" ")).map_err(|e| AccessError::Failed(e.to_string()))
+        })
+    }
+
+    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(async move { Ok(std::mem::take(&mut *self.images.lock().unwrap())) })
+    }
+
     fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>> {
         let mut images = self.images.lock().unwrap();
         let before = images.len();
@@ -164,6 +197,7 @@ impl Daemon {
         let (control, orders) = mpsc::channel(1);
         let (board, runtime) = (Board::default(), Arc::new(FakeRuntime::default()));
         let backend = Backend {
+            objects: Default::default(),
             board: board.clone(),
             control,
             runtime: runtime.clone(),

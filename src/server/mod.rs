@@ -13,8 +13,10 @@ mod exec;
 pub mod frame;
 mod images;
 mod logs;
+mod objects;
 mod orders;
 mod pods;
+mod pulls;
 pub mod query;
 mod reply;
 mod routes;
@@ -32,6 +34,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::objects::Objects;
 use crate::pod::board::{Board, ControlSender};
 use crate::settings::Paths;
 
@@ -48,6 +51,8 @@ pub struct Backend {
     pub board: Board,
     /// Where stop, start and restart go.
     pub control: ControlSender,
+    /// ConfigMaps and Secrets in force.
+    pub objects: Objects,
     /// Logs, exec and images.
     pub runtime: Arc<dyn RuntimeAccess>,
     /// `spec.nodeName`, and the object of events that concern no pod.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::query::{Query, decode};
 use super::reply::{Answer, Body, Refusal, json, typed};
 use super::wire::{NodeStatus, Report};
-use super::{Backend, events, exec, images, logs, orders, pods};
+use super::{Backend, events, exec, images, logs, objects, orders, pods, pulls};
 use crate::manifest::PodKey;
 
 /// A containerd that hangs must not take the status along, which is what tells of it.
@@ -48,6 +48,11 @@ impl Routes {
             ["api", "v1", "events"] if get => events::list(self, None, &query),
             ["api", "v1", "namespaces", ns, rest @ ..] => self.namespaced(request, ns, rest, &query).await,
             ["podling", "v1", "status"] if get => Ok(self.status().await),
+            ["podling", "v1", "objects"] if get => objects::list(self),
+            ["podling", "v1", "images", "pull"] if post => pulls::pull(self, &query).await,
+            ["podling", "v1", "images", "inspect"] if get => pulls::inspect(self, &query).await,
+            ["podling", "v1", "images", "export"] if post => pulls::export(self, &query).await,
+            ["podling", "v1", "images", "prune"] if post => pulls::prune(self).await,
             ["podling", "v1", "images"] if get => images::list(self).await,
             ["podling", "v1", "images"] if post => images::import(self, &query, request.into_body()).await,
             ["podling", "v1", "images"] if request.method() == Method::DELETE => {
@@ -56,7 +61,9 @@ impl Routes {
             ["podling", "v1", "namespaces", ns, "pods", name] if get => {
                 pods::details(self, &PodKey::new(*ns, *name))
             }
-            ["healthz"] | ["api", "v1", "pods" | "events"] | ["podling", "v1", "status" | "images"] => {
+            ["healthz"]
+            | ["api", "v1", "pods" | "events"]
+            | ["podling", "v1", "status" | "images" | "objects"] => {
                 Err(Refusal::method(request.method(), &path))
             }
             _ => Err(Refusal::not_found("the server could not find the requested resource")),

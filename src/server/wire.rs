@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
 use super::ImageInfo;
-use crate::manifest::{Diagnostic, PodKey};
+use crate::manifest::{Diagnostic, ObjectKind, PodKey};
 use crate::probe::ProbeKind;
 use crate::source::SourceReport;
 
@@ -110,11 +110,62 @@ pub struct ImageList {
     pub items: Vec<ImageInfo>,
 }
 
+/// `GET /podling/v1/objects`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ObjectList {
+    /// ConfigMaps and Secrets in force, by kind, namespace and name.
+    pub items: Vec<ObjectInfo>,
+}
+
+/// A ConfigMap or Secret without its values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectInfo {
+    /// Which of the two.
+    pub kind: ObjectKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `type` of a Secret.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
+    pub secret_type: Option<String>,
+    /// How many bytes stand under each key.
+    pub sizes: BTreeMap<String, usize>,
+    /// Whether its data may not change.
+    pub immutable: bool,
+    /// Since when it is in force.
+    pub since: Timestamp,
+    /// The file it stands in.
+    pub file: PathBuf,
+    /// 1-based line on which its document begins.
+    pub line: u32,
+}
+
 /// `POST /podling/v1/images`: the names an archive held.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Imported {
     /// Full names.
     pub names: Vec<String>,
+}
+
+/// One line of `POST /podling/v1/images/pull`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PullLine {
+    /// How far it is.
+    Progress(crate::image::pull::Reading),
+    /// It is here; the last line.
+    Done {
+        /// Full name.
+        name: String,
+        /// Digest that it points at.
+        digest: String,
+        /// Nothing had to be fetched.
+        unchanged: bool,
+    },
+    /// It failed; the last line.
+    Error(String),
 }
 
 /// One line of a watch.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_saphyr::Spanned;
 
 use super::error::{Finding, SettingsError};
+use super::images::{self, FileImages};
 use super::tree::Value;
 use super::units::{parse_bytes, parse_duration};
-use super::{ContainerdChoice, RuntimeClass, check, runtime_class};
-use crate::manifest::nearest;
+use super::{ContainerdChoice, RuntimeClass, check, node, runtime_class};
+use crate::manifest::{Quantity, nearest};
 
 /// Every top-level field, as `docs/configuration.md` lists them.
 pub(super) const FIELDS: &[&str] = &[
@@ -42,7 +43,18 @@ pub(super) const FIELDS: &[&str] = &[
     "clusterDNS",
     "clusterDomain",
     "ociRuntime",
+    "maxPods",
+    "systemReserved",
+    "kubeReserved",
+    "capacity",
+    "nodeLabels",
+    "priorityClasses",
 ];
+
+/// Every top-level field, those of images too.
+pub(super) fn fields() -> Vec<&'static str> {
+    FIELDS.iter().chain(images::FIELDS).copied().collect()
+}
 
 /// Fields under `crashLoopBackOff`.
 pub(super) const BACKOFF_FIELDS: &[&str] =
@@ -78,6 +90,13 @@ pub(super) struct FileSettings {
     pub cluster_dns: Option<Vec<String>>,
     pub cluster_domain: Option<String>,
     pub runtime: Option<String>,
+    pub images: FileImages,
+    pub max_pods: Option<u32>,
+    pub system_reserved: Option<BTreeMap<String, Quantity>>,
+    pub kube_reserved: Option<BTreeMap<String, Quantity>>,
+    pub capacity: Option<BTreeMap<String, Quantity>>,
+    pub node_labels: Option<BTreeMap<String, String>>,
+    pub priority_classes: Option<BTreeMap<String, i32>>,
 }
 
 /// Reads the text of a config file. All findings are collected before it gives up.
@@ -123,7 +142,7 @@ impl Reader {
         for (key, value) in entries {
             if let Err(text) = self.field(&key.value, value) {
                 // A wrong value is shown where it stands, an unknown name where the name stands.
-                let known = FIELDS.contains(&key.value.as_str());
+                let known = fields().contains(&key.value.as_str());
                 let at = if known && value.referenced.line() > 0 { value.referenced } else { key.referenced };
                 self.findings.push((at.line(), at.column(), text));
             }
@@ -169,7 +188,14 @@ impl Reader {
             "clusterDNS" => out.cluster_dns = Some(addresses(name, value)?),
             "clusterDomain" => out.cluster_domain = Some(checked(name, value, check::domain)?),
             "ociRuntime" => out.runtime = Some(checked(name, value, check::runtime)?),
-            _ => return Err(unknown(name, FIELDS)),
+            "maxPods" => out.max_pods = Some(integer(name, value, 0, i32::MAX as u32)?),
+            "systemReserved" => out.system_reserved = Some(node::amounts(name, value)?),
+            "kubeReserved" => out.kube_reserved = Some(node::amounts(name, value)?),
+            "capacity" => out.capacity = Some(node::amounts(name, value)?),
+            "nodeLabels" => out.node_labels = Some(node::labels(name, value)?),
+            "priorityClasses" => out.priority_classes = Some(node::classes(name, value)?),
+            _ if images::FIELDS.contains(&name) => out.images.field(name, value)?,
+            _ => return Err(unknown(name, &fields())),
         }
         Ok(())
     }
@@ -200,7 +226,7 @@ impl Reader {
     }
 }
 
-const HOUR: u64 = 3_600_000;
+pub(super) const HOUR: u64 = 3_600_000;
 
 pub(super) fn unknown(name: &str, known: &[&str]) -> String {
     match nearest(name, known.iter().copied()) {
@@ -232,21 +258,21 @@ fn one_of(name: &str, value: &Value, allowed: &[&str]) -> Result<(), String> {
     Err(format!("{name}: {value} is not {}", allowed.join(" or ")))
 }
 
-fn boolean(name: &str, value: &Value) -> Result<bool, String> {
+pub(super) fn boolean(name: &str, value: &Value) -> Result<bool, String> {
     match value {
         Value::Bool(b) => Ok(*b),
         other => Err(format!("{name}: {other} is not true or false")),
     }
 }
 
-fn integer(name: &str, value: &Value, min: u32, max: u32) -> Result<u32, String> {
+pub(super) fn integer(name: &str, value: &Value, min: u32, max: u32) -> Result<u32, String> {
     match value {
         Value::Integer(n) if (i128::from(min)..=i128::from(max)).contains(n) => Ok(*n as u32),
         other => Err(format!("{name}: {other} is not a whole number from {min} to {max}")),
     }
 }
 
-fn duration(name: &str, value: &Value, min_ms: u64, max_ms: u64) -> Result<Duration, String> {
+pub(super) fn duration(name: &str, value: &Value, min_ms: u64, max_ms: u64) -> Result<Duration, String> {
     let parsed = match value {
         Value::Text(s) => parse_duration(s),
         Value::Integer(0) => Some(Duration::ZERO),
@@ -275,7 +301,7 @@ fn bytes(name: &str, value: &Value, min: u64) -> Result<u64, String> {
     }
 }
 
-fn path(name: &str, value: &Value) -> Result<PathBuf, String> {
+pub(super) fn path(name: &str, value: &Value) -> Result<PathBuf, String> {
     let path = Path::new(text(name, value)?);
     if path.is_absolute() {
         Ok(path.to_owned())
@@ -299,7 +325,7 @@ fn list<'a>(name: &str, value: &'a Value) -> Result<&'a [Spanned<Value>], String
     }
 }
 
-fn paths(name: &str, value: &Value) -> Result<Vec<PathBuf>, String> {
+pub(super) fn paths(name: &str, value: &Value) -> Result<Vec<PathBuf>, String> {
     list(name, value)?.iter().enumerate().map(|(i, v)| path(&format!("{name}[{i}]"), &v.value)).collect()
 }
 

@@ -6,7 +6,9 @@
 mod check;
 mod error;
 mod file;
+mod images;
 mod log;
+mod node;
 mod paths;
 mod runtime_class;
 mod tree;
@@ -18,7 +20,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::manifest::Quantity;
+
 pub use error::{Finding, SettingsError};
+pub use images::ImageSettings;
 pub use log::{LogFormat, LogOptions};
 pub use paths::Paths;
 pub use runtime_class::RuntimeClass;
@@ -134,6 +139,20 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// Pulling, credentials, collecting.
+    pub images: ImageSettings,
+    /// Most pods at a time (`maxPods`); default 110.
+    pub max_pods: u32,
+    /// What of the node is not for pods (`systemReserved`); default nothing.
+    pub system_reserved: BTreeMap<String, Quantity>,
+    /// The same once more (`kubeReserved`); both count.
+    pub kube_reserved: BTreeMap<String, Quantity>,
+    /// What the node has, in place of what is found on the machine; default nothing.
+    pub capacity: BTreeMap<String, Quantity>,
+    /// Labels of the node beside those that every node has (`nodeLabels`); default none.
+    pub node_labels: BTreeMap<String, String>,
+    /// Priorities of classes beside the system's; default none.
+    pub priority_classes: BTreeMap<String, i32>,
     /// The flags behind all this, so that a reload gives them the last word again.
     pub flags: Flags,
 }
@@ -171,6 +190,13 @@ impl Settings {
             cluster_dns: Vec::new(),
             cluster_domain: None,
             runtime: None,
+            images: ImageSettings::defaults(&paths),
+            max_pods: 110,
+            system_reserved: BTreeMap::new(),
+            kube_reserved: BTreeMap::new(),
+            capacity: BTreeMap::new(),
+            node_labels: BTreeMap::new(),
+            priority_classes: BTreeMap::new(),
             flags: Flags::under(paths.root.clone()),
             paths,
         }
@@ -216,6 +242,7 @@ impl Settings {
             ("resolvConf", self.resolv_conf == fresh.resolv_conf),
             ("clusterDNS", self.cluster_dns == fresh.cluster_dns),
             ("clusterDomain", self.cluster_domain == fresh.cluster_domain),
+            ("settings of images", self.images == fresh.images),
         ];
         pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
@@ -251,8 +278,15 @@ impl Settings {
         set(&mut self.cni_bin_dirs, file.cni_bin_dirs);
         set(&mut self.resolv_conf, file.resolv_conf);
         set(&mut self.cluster_dns, file.cluster_dns);
+        set(&mut self.max_pods, file.max_pods);
+        set(&mut self.system_reserved, file.system_reserved);
+        set(&mut self.kube_reserved, file.kube_reserved);
+        set(&mut self.capacity, file.capacity);
+        set(&mut self.node_labels, file.node_labels);
+        set(&mut self.priority_classes, file.priority_classes);
         self.cluster_domain = file.cluster_domain;
         self.runtime = file.runtime;
+        self.images.apply(file.images);
     }
 
     fn apply_flags(&mut self, flags: &Flags) -> Result<(), SettingsError> {

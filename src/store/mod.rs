@@ -11,6 +11,7 @@
 //! reported, and never keeps the others from being read. Nothing here decides anything.
 
 mod atomic;
+mod lifecycle;
 mod records;
 mod versioned;
 
@@ -26,6 +27,7 @@ use crate::source::DirIdentity;
 use crate::system::files::{self, Durability};
 
 pub use atomic::write_atomic;
+pub use lifecycle::*;
 pub use records::*;
 pub use versioned::{ReadError, read_versioned, set_aside};
 

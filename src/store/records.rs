@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{LifecycleHandler, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
+use super::lifecycle::{ActiveTime, HookPhase, RestartAll, StopCause, StopRecord, Verdict};
 use crate::manifest::PodManifest;
 use crate::source::DirIdentity;
 use crate::system::cgroup::PodResources;
@@ -69,6 +71,15 @@ pub struct StatusRecord {
     pub sandboxes: u32,
     /// When podling first worked on the pod (`status.startTime`).
     pub start_time: Option<Timestamp>,
+    /// How long the pod has been active; counted for pods with a deadline only.
+    #[serde(skip_serializing_if = "is_default")]
+    pub active: ActiveTime,
+    /// The pod failed as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Restarts of all containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_all: Option<RestartAll>,
     /// By container name, init containers too.
     pub containers: BTreeMap<String, ContainerHistory>,
     /// Limits in force for the pod's cgroup; none in records from before this was kept.
@@ -93,6 +104,9 @@ impl Default for StatusRecord {
             sandbox: None,
             sandboxes: 0,
             start_time: None,
+            active: ActiveTime::default(),
+            verdict: None,
+            restart_all: None,
             containers: BTreeMap::new(),
             pod_limits: None,
             conditions: BTreeMap::new(),
@@ -111,6 +125,11 @@ impl StatusRecord {
         for history in self.containers.values_mut() {
             history.backoff = None;
             history.started_at = None;
+            history.stop = None;
+        }
+        self.active.counted = None;
+        if let Some(all) = &mut self.restart_all {
+            all.backoff = Backoff::default();
         }
         if let Some(sandbox) = &mut self.sandbox {
             sandbox.ready = false;
@@ -145,10 +164,18 @@ pub struct ContainerHistory {
     pub container_id: Option<String>,
     /// Hash of the container entry that run was made from.
     pub hash: String,
+    /// Digests of the ConfigMaps and Secrets that run was started with, by their names; none when it was
+    /// started by a podling that did not write them down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, String>>,
     /// Image name as written in the manifest.
     pub image: String,
     /// Image digest that runs.
     pub image_id: String,
+    /// Image name of the runs before an update; kept for the way back.
+    pub image_before: Option<String>,
+    /// Why that image could not be checked for a newer one, though the policy asks for it.
+    pub stale: Option<String>,
     /// When that run was started; none while it is only created.
     pub started: Option<Timestamp>,
     /// The same on the monotonic clock.
@@ -161,6 +188,12 @@ pub struct ContainerHistory {
     pub backoff: Option<Backoff>,
     /// Init container that succeeded in the current sandbox.
     pub completed: bool,
+    /// The `postStart` hook of the current run; none: no hook, or the run began before podling ran hooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_start: Option<HookPhase>,
+    /// The stop of the current run, while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopRecord>,
     /// How the current run is to be ended; none in records from before this was kept: as the spec says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub farewell: Option<Farewell>,
@@ -195,9 +228,21 @@ impl Farewell {
         let entry = all.into_iter().find(|c| c.name == container);
         Self {
             grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30).max(1).unsigned_abs(),
-            pre_stop: entry.and_then(|c| c.lifecycle.as_ref()?.pre_stop.clone()),
+            pre_stop: entry.and_then(pre_stop),
         }
     }
+}
+
+/// The hook with its port as a number: the name may mean another, or none, when it is run.
+fn pre_stop(entry: &Container) -> Option<LifecycleHandler> {
+    let mut handler = entry.lifecycle.as_ref()?.pre_stop.clone()?;
+    if let Some(get) = &mut handler.http_get
+        && let IntOrString::String(name) = &get.port
+    {
+        let named = entry.ports.iter().flatten().find(|p| p.name.as_ref() == Some(name));
+        get.port = named.map_or_else(|| get.port.clone(), |p| IntOrString::Int(p.container_port));
+    }
+    Some(handler)
 }
 
 /// The probes' word on a run, kept so that a restart of podling makes nothing unready and starts no startup
@@ -247,6 +292,13 @@ pub struct Exit {
     /// Length of the run.
     #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     pub ran_for: Duration,
+    /// Why podling ended it, if it did.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cause: StopCause,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Where a container stands in its back-off. `until` is only meaningful within the boot it was made in.

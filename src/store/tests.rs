@@ -47,6 +47,7 @@ fn status() -> StatusRecord {
         finished: Timestamp::UNIX_EPOCH,
         finished_at: Moment(Duration::from_millis(1500)),
         ran_for: Duration::new(75, 123_456_789),
+        cause: StopCause::Other,
     };
     let main = ContainerHistory {
         attempt: 3,

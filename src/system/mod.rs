@@ -12,6 +12,7 @@ pub mod clock;
 pub mod devices;
 pub mod files;
 pub mod link;
+pub mod machine;
 pub mod mounts;
 pub mod namespaces;
 pub mod node;

@@ -39,17 +39,31 @@ impl Tmpfs {
 /// # Errors
 /// The kernel's, with the path.
 pub fn mount_tmpfs(path: &Path, tmpfs: Tmpfs) -> Result<(), SystemError> {
+    try_tmpfs(path, tmpfs, "").map_err(|e| SystemError::path("mount a tmpfs on", path, e))
+}
+
+fn try_tmpfs(path: &Path, tmpfs: Tmpfs, more: &str) -> Result<(), Errno> {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     if !tmpfs.exec {
         flags |= MountFlags::NOEXEC;
     }
-    let mut data = format!("mode={:o}", tmpfs.mode);
+    let mut data = format!("mode={:o}{more}", tmpfs.mode);
     if let Some(size) = tmpfs.size {
         data.push_str(&format!(",size={size}"));
     }
     let data = CString::new(data).unwrap_or_default();
     rustix::mount::mount("tmpfs", path, "tmpfs", flags, data.as_c_str())
-        .map_err(|e| SystemError::path("mount a tmpfs on", path, e))
+}
+
+/// The same for what must not reach a disk: where the kernel can (6.4), its pages are never swapped out.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn mount_tmpfs_unswapped(path: &Path, tmpfs: Tmpfs) -> Result<(), SystemError> {
+    match try_tmpfs(path, tmpfs, ",noswap") {
+        Err(Errno::INVAL) => mount_tmpfs(path, tmpfs),
+        done => done.map_err(|e| SystemError::path("mount a tmpfs on", path, e)),
+    }
 }
 
 /// Binds `source` with everything mounted below it onto `target`; both exist and are of one kind. With

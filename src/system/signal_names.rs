@@ -1,4 +1,4 @@
-//! Signals by name, as images (`STOPSIGNAL`) write them.
+//! Signals by name, as images (`STOPSIGNAL`) and manifests (`stopSignal`) write them.
 
 /// Names without `SIG`, by Linux number on x86 and arm, from 1.
 const NAMES: [&str; 31] = [
@@ -6,6 +6,8 @@ const NAMES: [&str; 31] = [
     "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
     "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
+/// Further names of some of them.
+const ALIASES: [(&str, i32); 3] = [("IOT", 6), ("CLD", 17), ("POLL", 29)];
 /// First and last real-time signal that glibc leaves to programs.
 const REAL_TIME: (i32, i32) = (34, 64);
 
@@ -18,6 +20,9 @@ pub fn number(text: &str) -> Option<i32> {
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     if let Some(at) = NAMES.iter().position(|n| *n == name) {
         return i32::try_from(at + 1).ok();
+    }
+    if let Some((_, number)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
+        return Some(*number);
     }
     let (base, offset) = match (name.strip_prefix("RTMIN"), name.strip_prefix("RTMAX")) {
         (Some(rest), _) => (REAL_TIME.0, rest),
@@ -42,6 +47,7 @@ mod tests {
             ("SIGRTMIN+3", Some(37)),
             ("RTMAX-1", Some(63)),
             ("SIGWINCH", Some(libc::SIGWINCH)),
+            ("SIGPOLL", Some(libc::SIGPOLL)),
             ("SIGNOSUCH", None),
             ("0", None),
             ("RTMIN+99", None),

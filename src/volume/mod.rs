@@ -2,12 +2,16 @@
 //!
 //! Owns `<pods>/<uid>/volumes`. It makes directories and mounts there, and takes them away again; of a
 //! hostPath it makes at most what its type asks for, and removes nothing, ever. Where a volume goes in a
-//! container is not known here.
+//! container is not known here. Files whose content comes from ConfigMaps, Secrets or the pod itself are
+//! collected by `payload`, replaced as one by `atomic`, and kept in memory by `data`.
 
+mod atomic;
+mod data;
 mod empty_dir;
 pub mod fs_group;
 mod host_path;
 mod mount_table;
+mod payload;
 mod remove;
 
 use std::collections::BTreeMap;
@@ -20,6 +24,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
 use tokio::time::timeout;
 
+pub use self::data::{Refreshed, has_data_volumes, missing, refresh};
+use crate::objects::{ObjectKey, Objects};
+use crate::runtime::downward::DownwardFacts;
 use crate::system::{SystemError, mounts};
 
 pub use fs_group::FsGroup;
@@ -43,6 +50,34 @@ pub enum VolumeError {
         /// The hostPath type, or `unset`.
         kind: String,
         /// What is missing.
+        reason: String,
+    },
+    /// A ConfigMap or Secret that no manifest defines; the pod starts when one does.
+    #[error("volume {volume:?}: waiting for {object}: no manifest file defines it")]
+    MissingObject {
+        /// The volume's name.
+        volume: String,
+        /// What it wants.
+        object: ObjectKey,
+    },
+    /// A ConfigMap or Secret without a key that is asked for by name.
+    #[error("volume {volume:?}: waiting for the key {key:?} of {object}, which does not have it")]
+    MissingKey {
+        /// The volume's name.
+        volume: String,
+        /// What it wants the key of.
+        object: ObjectKey,
+        /// The key.
+        key: String,
+    },
+    /// A file that cannot be made.
+    #[error("volume {volume:?}: file {path:?}: {reason}")]
+    Content {
+        /// The volume's name.
+        volume: String,
+        /// The path of the file in the volume.
+        path: String,
+        /// What is wrong with it.
         reason: String,
     },
     /// Something else is there.
@@ -99,7 +134,12 @@ pub enum VolumeError {
 impl VolumeError {
     /// True when nothing is wrong with the manifest or the host: what is awaited may come at any time.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Self::Waiting { .. })
+        matches!(self, Self::Waiting { .. }) || self.is_missing()
+    }
+
+    /// True when a ConfigMap or Secret is awaited, or a key of one.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::MissingObject { .. } | Self::MissingKey { .. })
     }
 
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
@@ -128,6 +168,10 @@ pub struct VolumeInput {
     pub uid: String,
     /// `<pods>/<uid>`.
     pub dir: PathBuf,
+    /// ConfigMaps and Secrets.
+    pub objects: Objects,
+    /// What the pod may ask about itself.
+    pub facts: DownwardFacts,
 }
 
 impl VolumeInput {
@@ -161,7 +205,12 @@ fn prepare_all(input: &VolumeInput) -> Result<BTreeMap<String, PreparedVolume>, 
         return Ok(BTreeMap::new());
     }
     let job = Job { input, spec, mounts: &MountTable::read()? };
-    volumes.iter().map(|volume| Ok((volume.name.clone(), job.prepare(volume)?))).collect()
+    // Those in memory first: when a file system behind another one hangs, they are done, and no thread that
+    // is given up will write to them later.
+    let (first, last): (Vec<_>, Vec<_>) =
+        volumes.iter().partition(|volume| data::directory(volume, &input.dir).is_some());
+    let all = first.into_iter().chain(last);
+    all.map(|volume| Ok((volume.name.clone(), job.prepare(volume)?))).collect()
 }
 
 /// What each kind of volume is made from.
@@ -177,6 +226,7 @@ impl Job<'_> {
         match source(volume).as_deref() {
             // None at all means an empty directory.
             None | Some("emptyDir") => empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts),
+            Some("configMap" | "secret" | "downwardAPI" | "projected") => data::prepare(volume, self.input),
             Some("hostPath") => host_path::prepare(volume, self.mounts),
             Some(other) => {
                 Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() })
@@ -218,11 +268,19 @@ fn unmount_below(directory: &Path) -> Vec<VolumeError> {
     mounts::unmount_under(&real).map_err(VolumeError::from).err().into_iter().collect()
 }
 
-/// Empties the emptyDirs of a pod that is made anew under the same uid: they are moved aside at once and
-/// deleted behind. Whatever is left of that by a crash goes with [`teardown`].
+/// Empties the emptyDirs of a pod that is made anew under the same uid, and takes away what came from
+/// ConfigMaps, Secrets and the pod itself. Directories are moved aside at once and deleted behind. Whatever is
+/// left of that by a crash goes with [`teardown`].
 pub fn reset(pod_dir: &Path) -> Result<(), VolumeError> {
-    let volumes = pod_dir.join("volumes").join(empty_dir::PLUGIN);
-    if let Some(error) = unmount_below(&volumes).into_iter().next() {
+    let data = data::PLUGINS.iter().map(|(_, plugin)| *plugin);
+    for plugin in data.chain([empty_dir::PLUGIN]) {
+        set_aside(pod_dir, &pod_dir.join("volumes").join(plugin))?;
+    }
+    Ok(())
+}
+
+fn set_aside(pod_dir: &Path, volumes: &Path) -> Result<(), VolumeError> {
+    if let Some(error) = unmount_below(volumes).into_iter().next() {
         return Err(error);
     }
     for number in 0.. {
@@ -230,10 +288,10 @@ pub fn reset(pod_dir: &Path) -> Result<(), VolumeError> {
         if aside.symlink_metadata().is_ok() {
             continue;
         }
-        match fs::rename(&volumes, &aside) {
+        match fs::rename(volumes, &aside) {
             Ok(()) => delete_behind(aside),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(VolumeError::io("move aside", &volumes)(e)),
+            Err(e) => return Err(VolumeError::io("move aside", volumes)(e)),
         }
         break;
     }

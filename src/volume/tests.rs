@@ -22,8 +22,19 @@ fn pod(volumes: Vec<Volume>, memory: Option<&str>) -> Pod {
     Pod { spec: Some(spec), ..Pod::default() }
 }
 
+pub(super) fn input(pod: &Pod, dir: &Path) -> VolumeInput {
+    let facts = DownwardFacts { uid: "uid".into(), ..DownwardFacts::default() };
+    VolumeInput {
+        pod: pod.clone(),
+        uid: "uid".into(),
+        dir: dir.to_owned(),
+        objects: Objects::default(),
+        facts,
+    }
+}
+
 async fn make(pod: &Pod, dir: &Path) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
-    prepare(VolumeInput { pod: pod.clone(), uid: "uid".into(), dir: dir.to_owned() }).await
+    prepare(input(pod, dir)).await
 }
 
 fn root() -> tempfile::TempDir {

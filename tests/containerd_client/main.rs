@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use containerd::{Compression, TestContainerd, TestImage, compress, tar_of};
 use oci_spec::runtime::Spec;
-use podling::image::{ImageRef, PullPolicy, import_path};
+use podling::image::{ImageRef, import_path};
 use podling::runtime::containerd::{
     Containerd, ErrorClass, ExecRequest, NewContainer, OciRuntime, RuntimeEvent, TaskIo, TaskStatus, Wake,
     WakeKind, pleg,
@@ -56,13 +56,13 @@ pub fn spec(server: &TestContainerd, id: &str, command: &str) -> Spec {
 pub async fn import_busybox(server: &TestContainerd, client: &Containerd) {
     let path = server.path().join("busybox.tar");
     fs::write(&path, TestImage::busybox().oci_archive(IMAGE, Compression::None)).unwrap();
-    assert_eq!(import_path(client, &path).await.unwrap(), [IMAGE]);
+    assert_eq!(import_path(client, &path, None).await.unwrap(), [IMAGE]);
 }
 
 /// A created, not started container.
 pub async fn create(server: &TestContainerd, client: &Containerd, id: &str, command: &str, io: &TaskIo) {
     record(server, client, id, command).await;
-    let (image, _) = client.image_for(IMAGE, PullPolicy::Never).await.unwrap();
+    let image = client.local_image(IMAGE).await.unwrap();
     let mounts = client.prepare_rootfs(id, &image.chain_id).await.unwrap();
     let pid = client.create_task(id, &mounts, io, &OciRuntime::default()).await.unwrap();
     assert!(pid > 0);

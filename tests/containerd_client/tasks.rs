@@ -64,7 +64,7 @@ async fn a_command_that_is_not_there_says_so_in_one_line() {
     container.spec.set_process(Some(process));
     client.create_container(&container).await.unwrap();
     assert_eq!(client.create_container(&container).await.unwrap_err().class(), ErrorClass::AlreadyExists);
-    let (image, _) = client.image_for(IMAGE, PullPolicy::Never).await.unwrap();
+    let image = client.local_image(IMAGE).await.unwrap();
     let mounts = client.prepare_rootfs("bad", &image.chain_id).await.unwrap();
     let again = client.prepare_rootfs("bad", &image.chain_id).await.unwrap();
     assert_eq!(mounts, again);

@@ -60,6 +60,7 @@ fn the_specification_names_every_scenario_and_no_other() {
     }
     for module in [
         "cli",
+        "data_volumes",
         "directory",
         "faults",
         "isolation",
@@ -67,8 +68,12 @@ fn the_specification_names_every_scenario_and_no_other() {
         "names",
         "network",
         "pods",
+        "pull",
+        "pull_images",
+        "power_cut",
         "restarts",
         "security",
+        "signatures",
     ] {
         for test in read(&format!("tests/scenarios/{module}.rs")).split("#[test]\nfn ").skip(1) {
             let name = format!("{module}::{}", test.split('(').next().unwrap_or_default());

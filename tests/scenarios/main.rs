@@ -6,17 +6,27 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod adoption;
 mod cli;
+mod control_plane;
+mod data_volumes;
 mod directory;
+mod environment;
 mod faults;
 mod harness;
 mod isolation;
+mod lifecycle;
 mod logs;
 mod names;
 mod network;
 mod pods;
+mod power_cut;
 mod probes;
+mod pull;
+mod pull_images;
 mod restarts;
 mod security;
+mod signatures;
+mod updates;
 mod words;

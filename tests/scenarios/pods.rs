@@ -481,8 +481,8 @@ fn host_namespaces_are_the_hosts_and_others_are_not() {
 #[test]
 fn a_field_that_podling_does_not_honour_is_refused_by_name() {
     let instance = Instance::start();
-    let text = sleeper("probed") + "    livenessProbe: {exec: {command: ['true']}}\n";
-    instance.write("probed.yaml", &text);
-    instance.until("the field is named", |i| i.says("livenessProbe").then_some(()));
-    assert!(instance.pod("probed").is_none_or(|p| !p.is_running("main")));
+    let text = sleeper("gated") + "  readinessGates: [{conditionType: example.com/ready}]\n";
+    instance.write("gated.yaml", &text);
+    instance.until("the field is named", |i| i.says("readinessGates").then_some(()));
+    assert!(instance.pod("gated").is_none_or(|p| !p.is_running("main")));
 }

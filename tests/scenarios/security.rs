@@ -176,14 +176,15 @@ fn app_armor_without_the_host_having_it_waits_with_a_clear_word() {
 
 #[test]
 fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
-    let instance = Instance::start();
+    let mut instance = Instance::start();
     // containerd's directories are below the test's, through which a container's root must pass.
     fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
     let container = "volumeMounts: [{name: e, mountPath: /e}]";
     let spec = "hostUsers: false\nvolumes: [{name: e, emptyDir: {}}]";
-    instance.write("own.yaml", &sleeping("own", spec, container));
+    let says = "[sh, -c, 'echo hello > /dev/stdout; exec sleep 1000']";
+    instance.write("own.yaml", &sleeping("own", spec, container).replace("[sleep, '1000']", says));
     instance.write("two.yaml", &sleeping("two", &format!("{spec}\nshareProcessNamespace: true"), container));
-    let ids = |name: &str| {
+    let ids = |instance: &Instance, name: &str| {
         let pod = instance.ready(name);
         let map = instance.exec(name, "cat /proc/self/uid_map");
         let numbers: Vec<u32> = map.split_whitespace().map(|n| n.parse().expect("a number")).collect();
@@ -193,7 +194,7 @@ fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
         assert!(outside.contains(&format!("Uid:\t{0}\t{0}", numbers[1])), "{outside}");
         numbers[1]
     };
-    let (one, two) = (ids("own"), ids("two"));
+    let (one, two) = (ids(&instance, "own"), ids(&instance, "two"));
     assert!(one >= 65_536 && one.abs_diff(two) >= 65_536, "{one} {two}");
     let script =
         "id -u; stat -c '%u %g' /bin /bin/busybox /etc/hosts /e; touch /new /e/new && stat -c %u /new /e/new";
@@ -204,4 +205,43 @@ fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
     let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(volume).expect("it was made"));
     assert_eq!(owner, 0, "on the disk it is root's");
     assert!(instance.exec("own", "ip -o addr show eth0").contains("inet "));
+    assert_eq!(instance.ok(&["logs", "own"]), "hello\n");
+
+    let before = instance.pod("own").expect("it runs");
+    instance.restart_podling();
+    assert_eq!(instance.ready("own").id("main"), before.id("main"));
+    host::signal(instance.pid(&before, "main"), rustix::process::Signal::KILL);
+    instance.until_pod("own", "was restarted", |p| p.is_ready() && p.id("main") != before.id("main"));
+    assert_eq!(ids(&instance, "own"), one, "the ids stay");
+    assert_eq!(instance.exec("own", "stat -c %u /e/new"), "0");
+}
+
+#[test]
+fn an_unmasked_proc_is_for_pods_with_users_of_their_own() {
+    let instance = Instance::start();
+    fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
+    let unmasked = "securityContext: {procMount: Unmasked}";
+    instance.write("open.yaml", &sleeping("open", "hostUsers: false", unmasked));
+    instance.write("usual.yaml", &sleeping("usual", "hostUsers: false", ""));
+    let covered = |pod: &str| {
+        instance.ready(pod);
+        instance.exec(pod, "grep -c ' /proc/sys ' /proc/self/mountinfo || true")
+    };
+    assert_eq!((covered("open"), covered("usual")), ("0".to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn under_a_private_containerd_users_of_their_own_need_a_way_through() {
+    let instance = Instance::with(Options { embedded: true, ..Options::default() });
+    fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o700)).expect("ours");
+    instance.write("own.yaml", &sleeping("own", "hostUsers: false", ""));
+    instance.until("the directory in the way is named", |i| {
+        i.describes("own", &format!("{} lets only its owner through", i.root().display())).then_some(())
+    });
+    fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
+    instance.ready("own");
+    assert_eq!(instance.exec("own", "id -u"), "0");
+    let mode =
+        |path: &str| fs::metadata(instance.root().join(path)).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode("run/podling"), mode("run/podling/sandboxes")), (0o711, 0o700));
 }

@@ -34,6 +34,11 @@ impl NetNs {
         command
     }
 
+    /// The file that stands for the namespace.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.holder.id()).into()
+    }
+
     /// A socket that listens inside.
     pub fn listen(&self, address: &str) -> std::net::TcpListener {
         let (path, address) = (format!("/proc/{}/ns/net", self.holder.id()), address.to_owned());

@@ -13,14 +13,17 @@ use sha2::{Digest, Sha256};
 pub struct Image {
     reference: String,
     config: Value,
-    files: Vec<(String, String, u32)>,
+    files: Vec<(String, Vec<u8>, u32)>,
+    /// Text that makes the first layer another one than that of other images.
+    base: Option<String>,
 }
 
 impl Image {
     /// Busybox under a name such as `test/shell:1`; `/etc/image` holds the name.
     pub fn shell(reference: &str) -> Self {
-        let files = vec![("etc/image".to_owned(), format!("{reference}\n"), 0o644)];
-        Self { reference: reference.to_owned(), config: json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]}), files }
+        let files = vec![("etc/image".to_owned(), format!("{reference}\n").into_bytes(), 0o644)];
+        let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]});
+        Self { reference: reference.to_owned(), config, files, base: None }
     }
 
     /// Sets a field of the image's config, such as `Entrypoint`, `User` or `Volumes`.
@@ -32,7 +35,28 @@ impl Image {
     /// Adds an executable file; `path` without a leading slash. (Not every test binary needs it.)
     #[allow(dead_code)]
     pub fn program(mut self, path: &str, script: &str) -> Self {
-        self.files.push((path.to_owned(), script.to_owned(), 0o755));
+        self.files.push((path.to_owned(), script.into(), 0o755));
+        self
+    }
+
+    /// Adds a program of this machine with the libraries it is linked to, all at their own paths. (Not every test
+    /// binary needs it.)
+    #[allow(dead_code)]
+    pub fn host_program(mut self, path: &str) -> Self {
+        let listed = Command::new("ldd").arg(path).output().expect("ldd, from libc-bin, runs");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
+        for file in std::iter::once(path).chain(libraries) {
+            let bytes = std::fs::read(file).expect("a program and its libraries are readable");
+            self.files.push((file.trim_start_matches('/').to_owned(), bytes, 0o755));
+        }
+        self
+    }
+
+    /// Has nothing in common with other images. (Not every test binary needs it.)
+    #[allow(dead_code)]
+    pub fn alone(mut self) -> Self {
+        self.base = Some(self.reference.clone());
         self
     }
 
@@ -62,7 +86,13 @@ impl Image {
 
     /// Adds the image's blobs; what is left is its entry of the index.
     fn add_to(&self, blobs: &mut BTreeMap<String, Vec<u8>>) -> Value {
-        let layers = [base_layer().to_vec(), layer_of(&self.files)];
+        let mut base = base_layer().to_vec();
+        if let Some(text) = &self.base {
+            // Two blocks of zeroes end an archive; what is put in their place goes on with it.
+            base.truncate(base.len() - 1024);
+            base.extend(layer_of(&[("etc/base".to_owned(), text.clone().into_bytes(), 0o644)]));
+        }
+        let layers = [base, layer_of(&self.files)];
         let mut add = |media: &str, bytes: Vec<u8>| {
             let digest = hex::encode(Sha256::digest(&bytes));
             let descriptor =
@@ -110,7 +140,9 @@ pub fn busybox() -> &'static Path {
     found.expect("busybox-static is installed (make deps)")
 }
 
-fn base_layer() -> &'static [u8] {
+/// Busybox and what it needs. (Not every test binary takes it apart.)
+#[allow(dead_code)]
+pub fn base_layer() -> &'static [u8] {
     static LAYER: OnceLock<Vec<u8>> = OnceLock::new();
     LAYER.get_or_init(|| {
         let mut tar = tar::Builder::new(Vec::new());
@@ -141,10 +173,10 @@ fn base_layer() -> &'static [u8] {
     })
 }
 
-fn layer_of(files: &[(String, String, u32)]) -> Vec<u8> {
+fn layer_of(files: &[(String, Vec<u8>, u32)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, content, mode) in files {
-        put(&mut tar, path, content.as_bytes(), *mode);
+        put(&mut tar, path, content, *mode);
     }
     tar.into_inner().expect("writing to memory cannot fail")
 }

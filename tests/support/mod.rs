@@ -12,8 +12,10 @@ pub mod grpc;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod layout;
 pub mod manifest;
 pub mod pods;
+pub mod registry;
 
 pub use image::Image;
 pub use instance::{Instance, Options, seconds};

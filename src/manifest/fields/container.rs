@@ -4,7 +4,7 @@ use super::Shape::{Bool, Int32, Int32s, Objects, Quantity, Text, Texts};
 use super::probe::{LIFECYCLE, PROBE};
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::SECURITY_CONTEXT;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, refused};
 
 /// For the three probes.
 const PROBES: Support = refused("ephemeral containers have no probes");
@@ -19,28 +19,15 @@ pub static CONTAINER: Object = Object {
         f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
-        f(
-            "lifecycle",
-            Shape::Object(&LIFECYCLE),
-            refused("the hooks would not run and the stop signal would be another"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("lifecycle", Shape::Object(&LIFECYCLE), HONOURED),
         f("livenessProbe", Shape::Object(&PROBE), HONOURED),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), HONOURED),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
-        f(
-            "restartPolicyRules",
-            Objects(&CONTAINER_RESTART_RULE),
-            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
-        ),
+        f("restartPolicy", Text, HONOURED),
+        f("restartPolicyRules", Objects(&CONTAINER_RESTART_RULE), HONOURED),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), HONOURED),
         f("stdin", Bool, HONOURED),
@@ -64,28 +51,15 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
         f("envFrom", Objects(&ENV_FROM_SOURCE), HONOURED),
         f("image", Text, HONOURED),
         f("imagePullPolicy", Text, HONOURED),
-        f(
-            "lifecycle",
-            Shape::Object(&LIFECYCLE),
-            refused("the hooks would not run and the stop signal would be another"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("lifecycle", Shape::Object(&LIFECYCLE), HONOURED),
         f("livenessProbe", Shape::Object(&PROBE), PROBES),
         f("name", Text, HONOURED),
         f("ports", Objects(&CONTAINER_PORT), HONOURED),
         f("readinessProbe", Shape::Object(&PROBE), PROBES),
-        f(
-            "resizePolicy",
-            Objects(&CONTAINER_RESIZE_POLICY),
-            warned("containers are not resized in place; an edit restarts the container"),
-        ),
+        f("resizePolicy", Objects(&CONTAINER_RESIZE_POLICY), HONOURED),
         f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
-        f("restartPolicy", Text, refused("a sidecar would be treated as any other container")),
-        f(
-            "restartPolicyRules",
-            Objects(&CONTAINER_RESTART_RULE),
-            refused("exit codes would not decide on restarts; the pod's restartPolicy alone would"),
-        ),
+        f("restartPolicy", Text, HONOURED),
+        f("restartPolicyRules", Objects(&CONTAINER_RESTART_RULE), HONOURED),
         f("securityContext", Shape::Object(&SECURITY_CONTEXT), HONOURED),
         f("startupProbe", Shape::Object(&PROBE), PROBES),
         f("stdin", Bool, HONOURED),

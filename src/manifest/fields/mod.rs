@@ -21,13 +21,15 @@ pub use pod::POD;
 pub use resources::{RESOURCE_NAMES, resource_support};
 pub use volume::VOLUME;
 
-use Support::{Honoured, Refused, Warned};
+use Support::{Honoured, Partly, Refused, Warned};
 
 /// What podling does with a field that is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// It has the effect that the Pod API gives it.
     Honoured,
+    /// It has the effect that one node can give it, which is this much.
+    Partly(&'static str),
     /// It has no effect, for this reason, and the pod runs.
     Warned(&'static str),
     /// The pod is refused, since without this field it would do something else.
@@ -36,6 +38,11 @@ pub enum Support {
 
 /// The field has the effect that the Pod API gives it.
 pub const HONOURED: Support = Honoured;
+
+/// The field has the effect that one node can give it.
+pub const fn partly(what: &'static str) -> Support {
+    Partly(what)
+}
 
 /// The field has no effect, for this reason, and the pod runs.
 pub const fn warned(why: &'static str) -> Support {
@@ -93,6 +100,8 @@ pub enum Lit {
     Prefix(&'static str),
     /// A mapping without members.
     Empty,
+    /// A mapping that says `optional: true`.
+    Optional,
 }
 
 /// One field of an object.

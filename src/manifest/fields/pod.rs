@@ -7,12 +7,20 @@ use super::meta::OBJECT_META;
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::POD_SECURITY_CONTEXT;
 use super::volume::VOLUME;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, partly, refused, warned};
 
 /// For what decides on which node a pod runs.
 const CLUSTER: Support = warned("a cluster chooses nodes for pods; this pod runs on this node in any case");
-/// For the order in which a cluster sheds load.
-const PRIORITY: Support = warned("priority classes are objects of a cluster; all pods here are equal");
+/// For what orders pods.
+const PRIORITY: Support = partly(
+    "it orders starts, and who comes first of those that wait for the node; nothing that runs is put out for it. Classes \
+     are the system's and those under priorityClasses in the settings",
+);
+/// For what a cluster knows of its nodes.
+const LABELS: Support = partly(
+    "checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does \
+     not match waits",
+);
 /// For the identity of a pod towards an API server.
 const ACCOUNT: Support = warned("there is no API server, so the pod gets no account and no token");
 
@@ -36,8 +44,12 @@ pub static POD: Object = Object {
 pub static POD_SPEC: Object = Object {
     name: "PodSpec",
     fields: &[
-        f("activeDeadlineSeconds", Int64, refused("the pod would run on past its deadline")),
-        f("affinity", Shape::Object(&AFFINITY), CLUSTER).but(&[(Lit::Empty, HONOURED)]),
+        f("activeDeadlineSeconds", Int64, HONOURED),
+        f(
+            "affinity",
+            Shape::Object(&AFFINITY),
+            partly("required node affinity is checked against this node's labels; what prefers, and what looks at other pods, has no effect on one node"),
+        ).but(&[(Lit::Empty, HONOURED)]),
         f(
             "automountServiceAccountToken",
             Bool,
@@ -68,21 +80,16 @@ pub static POD_SPEC: Object = Object {
             .note("`false` takes Linux 5.19 and file systems that can map ids; a pod that cannot have it waits"),
         f("hostname", Text, HONOURED),
         f("hostnameOverride", Text, HONOURED),
-        f(
-            "imagePullSecrets",
-            Objects(&LOCAL_OBJECT_REFERENCE),
-            warned(
-                "images are taken from containerd's store and from archives, for which no secret is needed",
-            ),
-        ),
+        f("imagePullSecrets", Objects(&LOCAL_OBJECT_REFERENCE), HONOURED)
+            .note("Secrets of the pod's namespace from manifest files, of both docker types"),
         f("initContainers", Objects(&CONTAINER), HONOURED),
         f("nodeName", Text, warned("pods are not assigned to nodes here; it runs on this node"))
             .but(&[(Lit::Text(""), HONOURED)])
             .note("Not warned about when it is this node's name"),
-        f("nodeSelector", TextMap, CLUSTER),
+        f("nodeSelector", TextMap, LABELS),
         f("os", Shape::Object(&POD_OS), HONOURED),
         f("overhead", QuantityMap, HONOURED).note("Added to the requests and limits of the pod's cgroup"),
-        f("preemptionPolicy", Text, PRIORITY),
+        f("preemptionPolicy", Text, warned("pods here are never put out for others")),
         f("priority", Int32, PRIORITY),
         f("priorityClassName", Text, PRIORITY).but(&[(Lit::Text(""), HONOURED)]),
         f(
@@ -97,12 +104,7 @@ pub static POD_SPEC: Object = Object {
             Objects(&POD_RESOURCE_CLAIM),
             refused("devices are claimed through an API server; the containers would miss theirs"),
         ),
-        f(
-            "resources",
-            Shape::Object(&RESOURCE_REQUIREMENTS),
-            refused("the pod as a whole would have no limits; set them on its containers"),
-        )
-        .but(&[(Lit::Empty, HONOURED)]),
+        f("resources", Shape::Object(&RESOURCE_REQUIREMENTS), HONOURED),
         f("restartPolicy", Text, HONOURED),
         f(
             "runtimeClassName",

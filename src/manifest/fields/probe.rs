@@ -1,7 +1,7 @@
 //! Probes and lifecycle hooks.
 
 use super::Shape::{Int32, Int64, IntOrText, Objects, Text, Texts};
-use super::{HONOURED, Lit, Object, Shape, f, refused};
+use super::{HONOURED, Lit, Object, Shape, f, refused, warned};
 
 /// `Probe`.
 pub static PROBE: Object = Object {
@@ -37,7 +37,13 @@ pub static LIFECYCLE_HANDLER: Object = Object {
         f("exec", Shape::Object(&EXEC_ACTION), HONOURED),
         f("httpGet", Shape::Object(&HTTP_GET_ACTION), HONOURED),
         f("sleep", Shape::Object(&SLEEP_ACTION), HONOURED),
-        f("tcpSocket", Shape::Object(&TCP_SOCKET_ACTION), HONOURED),
+        f(
+            "tcpSocket",
+            Shape::Object(&TCP_SOCKET_ACTION),
+            warned(
+                "hooks that connect to a socket are not run, by no kubelet either; use exec, httpGet or sleep",
+            ),
+        ),
     ],
 };
 

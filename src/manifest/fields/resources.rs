@@ -1,7 +1,7 @@
 //! Resources of containers, and which resource names podling knows.
 
 use super::Shape::{Objects, QuantityMap, Text};
-use super::{HONOURED, Object, Support, f, refused, warned};
+use super::{HONOURED, Object, Support, f, partly, refused, warned};
 
 /// `ResourceRequirements`.
 pub static RESOURCE_REQUIREMENTS: Object = Object {
@@ -26,8 +26,11 @@ pub static RESOURCE_CLAIM: Object =
 pub const RESOURCE_NAMES: &[(&str, Support)] = &[
     ("cpu", HONOURED),
     ("memory", HONOURED),
-    ("ephemeral-storage", warned("disk use is not limited: nothing evicts pods here")),
-    ("hugepages-*", refused("huge pages are not handed out; the container would not get any")),
+    (
+        "ephemeral-storage",
+        partly("counted when pods are admitted; disk use is not limited: nothing evicts pods here"),
+    ),
+    ("hugepages-*", HONOURED),
     ("*/*", warned("device plugins need a kubelet; the container starts without this resource")),
 ];
 

@@ -141,7 +141,7 @@ fn reasons_read_as_part_of_a_sentence() {
             let supports =
                 std::iter::once(&field.support).chain(field.except.iter().map(|(_, support)| support));
             for support in supports {
-                if let Warned(why) | Refused(why) = support {
+                if let Partly(why) | Warned(why) | Refused(why) = support {
                     assert!(!why.ends_with('.') && why.len() > 10, "{}.{}: {why}", object.name, field.name);
                 }
             }
@@ -152,7 +152,7 @@ fn reasons_read_as_part_of_a_sentence() {
 #[test]
 fn resources_are_known_by_name() {
     assert_eq!(resource_support("cpu"), HONOURED);
-    assert!(matches!(resource_support("hugepages-2Mi"), Refused(_)));
+    assert!(matches!(resource_support("hugepages-2Mi"), Honoured));
     assert!(matches!(resource_support("nvidia.com/gpu"), Warned(_)));
-    assert!(matches!(resource_support("ephemeral-storage"), Warned(_)));
+    assert!(matches!(resource_support("ephemeral-storage"), Partly(_)));
 }

@@ -26,19 +26,9 @@ pub static VOLUME: Object = Object {
         f("azureFile", Shape::Object(&AZURE_FILE_VOLUME_SOURCE), DRIVER),
         f("cephfs", Shape::Object(&CEPH_FS_VOLUME_SOURCE), DRIVER),
         f("cinder", Shape::Object(&CINDER_VOLUME_SOURCE), DRIVER),
-        f(
-            "configMap",
-            Shape::Object(&CONFIG_MAP_VOLUME_SOURCE),
-            refused("ConfigMaps are not used yet; put the files on the host and use hostPath"),
-        ),
+        f("configMap", Shape::Object(&CONFIG_MAP_VOLUME_SOURCE), HONOURED),
         f("csi", Shape::Object(&CSI_VOLUME_SOURCE), DRIVER),
-        f(
-            "downwardAPI",
-            Shape::Object(&DOWNWARD_API_VOLUME_SOURCE),
-            refused(
-                "files with facts about the pod are not made yet; put the files on the host and use hostPath",
-            ),
-        ),
+        f("downwardAPI", Shape::Object(&DOWNWARD_API_VOLUME_SOURCE), HONOURED),
         f("emptyDir", Shape::Object(&EMPTY_DIR_VOLUME_SOURCE), HONOURED),
         f(
             "ephemeral",
@@ -71,19 +61,11 @@ pub static VOLUME: Object = Object {
         ),
         f("photonPersistentDisk", Shape::Object(&PHOTON_PERSISTENT_DISK_VOLUME_SOURCE), DRIVER),
         f("portworxVolume", Shape::Object(&PORTWORX_VOLUME_SOURCE), DRIVER),
-        f(
-            "projected",
-            Shape::Object(&PROJECTED_VOLUME_SOURCE),
-            refused("projected volumes are not made yet; put the files on the host and use hostPath"),
-        ),
+        f("projected", Shape::Object(&PROJECTED_VOLUME_SOURCE), HONOURED),
         f("quobyte", Shape::Object(&QUOBYTE_VOLUME_SOURCE), DRIVER),
         f("rbd", Shape::Object(&RBD_VOLUME_SOURCE), DRIVER),
         f("scaleIO", Shape::Object(&SCALE_IO_VOLUME_SOURCE), DRIVER),
-        f(
-            "secret",
-            Shape::Object(&SECRET_VOLUME_SOURCE),
-            refused("Secrets are not used yet; put the files on the host and use hostPath"),
-        ),
+        f("secret", Shape::Object(&SECRET_VOLUME_SOURCE), HONOURED),
         f("storageos", Shape::Object(&STORAGE_OS_VOLUME_SOURCE), DRIVER),
         f("vsphereVolume", Shape::Object(&VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE), DRIVER),
     ],
@@ -176,12 +158,25 @@ pub static PROJECTED_VOLUME_SOURCE: Object = Object {
 pub static VOLUME_PROJECTION: Object = Object {
     name: "VolumeProjection",
     fields: &[
-        f("clusterTrustBundle", Shape::Object(&CLUSTER_TRUST_BUNDLE_PROJECTION), HONOURED),
+        f(
+            "clusterTrustBundle",
+            Shape::Object(&CLUSTER_TRUST_BUNDLE_PROJECTION),
+            refused("trust bundles are kept by an API server; put the certificates into a ConfigMap"),
+        )
+        .but(&[(Lit::Optional, warned("trust bundles are kept by an API server"))]),
         f("configMap", Shape::Object(&CONFIG_MAP_PROJECTION), HONOURED),
         f("downwardAPI", Shape::Object(&DOWNWARD_API_PROJECTION), HONOURED),
-        f("podCertificate", Shape::Object(&POD_CERTIFICATE_PROJECTION), HONOURED),
+        f(
+            "podCertificate",
+            Shape::Object(&POD_CERTIFICATE_PROJECTION),
+            refused("certificates of pods are issued by an API server; put one into a Secret"),
+        ),
         f("secret", Shape::Object(&SECRET_PROJECTION), HONOURED),
-        f("serviceAccountToken", Shape::Object(&SERVICE_ACCOUNT_TOKEN_PROJECTION), HONOURED),
+        f(
+            "serviceAccountToken",
+            Shape::Object(&SERVICE_ACCOUNT_TOKEN_PROJECTION),
+            refused("tokens are issued by an API server; put one into a Secret"),
+        ),
     ],
 };
 

@@ -23,6 +23,8 @@ pub struct Surroundings<'a> {
     pub host_network: bool,
     /// Whether `spec.os.name` is set.
     pub has_os: bool,
+    /// `spec.terminationGracePeriodSeconds`, with its default.
+    pub grace: i64,
     /// Whether the pod has a user namespace of its own (`hostUsers: false`).
     pub user_namespace: bool,
     /// `runAsNonRoot` of the pod.
@@ -30,6 +32,10 @@ pub struct Surroundings<'a> {
     /// Whether it is one of `initContainers`.
     pub init: bool,
 }
+
+/// Most entries of `restartPolicyRules`, and of the exit codes of one, as the API has it.
+const RULES_MAX: usize = 20;
+const EXIT_CODES_MAX: usize = 255;
 
 /// Checks one container.
 pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, findings: &mut Findings<'_>) {
@@ -131,7 +137,33 @@ fn hooks_and_probes(
         if plain_init {
             findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
         }
-        probes::check_lifecycle(lifecycle, around.has_os, &path, findings);
+        probes::check_lifecycle(lifecycle, around, &path, findings);
+    }
+}
+
+/// `resizePolicy`: each of cpu and memory once, and no restarts where the pod has none.
+pub(super) fn resize(
+    container: &Container,
+    pod_policy: Option<&str>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let policies = container.resize_policy.as_deref().unwrap_or_default();
+    for (i, policy) in policies.iter().enumerate() {
+        let path = path.field("resizePolicy").index(i);
+        one_of(findings, &path.field("resourceName"), Some(&policy.resource_name), &["cpu", "memory"]);
+        let allowed = &["NotRequired", "RestartContainer"];
+        one_of(findings, &path.field("restartPolicy"), Some(&policy.restart_policy), allowed);
+        if policies[..i].iter().any(|p| p.resource_name == policy.resource_name) {
+            findings.duplicate(&path, policy.resource_name.as_str(), "resizePolicy");
+        }
+        if pod_policy == Some("Never") && policy.restart_policy == "RestartContainer" {
+            findings.invalid(
+                &path.field("restartPolicy"),
+                policy.restart_policy.as_str(),
+                "must be NotRequired when the pod's `restartPolicy` is Never",
+            );
+        }
     }
 }
 
@@ -143,6 +175,14 @@ fn restart(container: &Container, around: &Surroundings<'_>, path: &Path, findin
     if !rules.is_empty() && policy.is_none() && !around.init {
         findings.required(&at, "must be set when restartPolicyRules are");
     }
+    if rules.len() > RULES_MAX {
+        let count = rules.len() as i64;
+        findings.invalid(
+            &path.field("restartPolicyRules"),
+            count,
+            &format!("must have at most {RULES_MAX} items"),
+        );
+    }
     for (i, rule) in rules.iter().enumerate() {
         restart_rule(rule, &path.field("restartPolicyRules").index(i), findings);
     }
@@ -153,6 +193,23 @@ fn restart_rule(rule: &ContainerRestartRule, path: &Path, findings: &mut Finding
     let path = path.field("exitCodes");
     match &rule.exit_codes {
         None => findings.required(&path, "must be specified"),
-        Some(codes) => one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]),
+        Some(codes) => {
+            one_of(findings, &path.field("operator"), Some(&codes.operator), &["In", "NotIn"]);
+            exit_codes(codes.values.as_deref().unwrap_or_default(), &path.field("values"), findings);
+        }
+    }
+}
+
+fn exit_codes(values: &[i32], path: &Path, findings: &mut Findings<'_>) {
+    if values.is_empty() {
+        findings.required(path, "at least one exit code is needed");
+    }
+    if values.len() > EXIT_CODES_MAX {
+        findings.invalid(path, values.len() as i64, &format!("must have at most {EXIT_CODES_MAX} items"));
+    }
+    for (i, value) in values.iter().enumerate() {
+        if values[..i].contains(value) {
+            findings.invalid(&path.index(i), *value, "stands in the list already");
+        }
     }
 }

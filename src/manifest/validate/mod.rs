@@ -7,8 +7,10 @@
 mod container;
 mod data;
 mod env;
+mod files;
 mod image;
 mod mounts;
+mod node_affinity;
 mod ports;
 mod probes;
 mod resources;

@@ -3,9 +3,11 @@
 use k8s_openapi::api::core::v1::{HTTPGetAction, Lifecycle, LifecycleHandler, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::container::Surroundings;
 use super::ports::{is_port, name_fault};
 use super::words::{Refuse, one_of};
 use crate::manifest::positions::{Findings, Path};
+use crate::system::signal_names;
 
 /// Which probe is checked; readiness is the one that may need several successes and ends nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,19 +70,31 @@ pub fn check(probe: &Probe, kind: ProbeKind, path: &Path, findings: &mut Finding
 }
 
 /// Checks the hooks of one container.
-pub fn check_lifecycle(lifecycle: &Lifecycle, has_os: bool, path: &Path, findings: &mut Findings<'_>) {
+pub fn check_lifecycle(
+    lifecycle: &Lifecycle,
+    around: &Surroundings<'_>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
     for (name, handler) in [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)] {
         if let Some(handler) = handler {
-            check_handler(handler, &path.field(name), findings);
+            check_handler(handler, around.grace, &path.field(name), findings);
         }
     }
-    if lifecycle.stop_signal.is_some() && !has_os {
-        findings
-            .forbidden(&path.field("stopSignal"), "may not be set for containers with empty `spec.os.name`");
+    let Some(signal) = &lifecycle.stop_signal else { return };
+    let path = path.field("stopSignal");
+    if !around.has_os {
+        findings.forbidden(&path, "may not be set for containers with empty `spec.os.name`");
+    } else if !signal.starts_with("SIG") || signal_names::number(signal).is_none() {
+        findings.invalid(
+            &path,
+            signal.as_str(),
+            "must be the name of a signal, such as SIGTERM or SIGRTMIN+3",
+        );
     }
 }
 
-fn check_handler(handler: &LifecycleHandler, path: &Path, findings: &mut Findings<'_>) {
+fn check_handler(handler: &LifecycleHandler, grace: i64, path: &Path, findings: &mut Findings<'_>) {
     let handlers = [
         handler.exec.is_some(),
         handler.http_get.is_some(),
@@ -97,12 +111,11 @@ fn check_handler(handler: &LifecycleHandler, path: &Path, findings: &mut Finding
     if let Some(socket) = &handler.tcp_socket {
         tcp_socket(socket, &path.field("tcpSocket"), findings);
     }
-    if let Some(sleep) = handler.sleep.as_ref().filter(|sleep| sleep.seconds < 0) {
-        findings.invalid(
-            &path.field("sleep").field("seconds"),
-            sleep.seconds,
-            "must be greater than or equal to 0",
-        );
+    // As the API has it, for both hooks; it counts a grace of less than a second as one.
+    let most = grace.max(1);
+    if let Some(sleep) = handler.sleep.as_ref().filter(|sleep| !(0..=most).contains(&sleep.seconds)) {
+        let text = format!("must be between 0 and terminationGracePeriodSeconds, which is {most}");
+        findings.invalid(&path.field("sleep").field("seconds"), sleep.seconds, &text);
     }
 }
 

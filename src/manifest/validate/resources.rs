@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::words::{Refuse, is_qualified};
@@ -30,6 +30,44 @@ pub fn check(resources: &ResourceRequirements, path: &Path, findings: &mut Findi
     }
     if let (Some(limits), Some(requests)) = (&resources.limits, &resources.requests) {
         compare(limits, requests, path, findings);
+    }
+}
+
+/// What only holds for the resources of a pod: some names, and room for its containers.
+pub fn pod_level(spec: &PodSpec, resources: &ResourceRequirements, path: &Path, findings: &mut Findings<'_>) {
+    for (field, map) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        for (name, quantity) in map.iter().flatten() {
+            let path = path.field(field).key(name);
+            if !matches!(name.as_str(), "cpu" | "memory") && !name.starts_with("hugepages-") {
+                findings.invalid(
+                    &path,
+                    name.as_str(),
+                    "must be cpu, memory or hugepages-<size> for a whole pod",
+                );
+            }
+            let Ok(most) = Quantity::parse(&quantity.0) else { continue };
+            let of = |c: &Container| {
+                let resources = c.resources.as_ref()?;
+                let map = if field == "limits" { &resources.limits } else { &resources.requests };
+                Quantity::parse(&map.as_ref()?.get(name)?.0).ok()
+            };
+            let own = spec.containers.iter().filter_map(of);
+            let (sum, largest) =
+                own.fold((Quantity::default(), Quantity::default()), |(sum, max), q| (sum + q, max.max(q)));
+            if field == "requests" && sum > most {
+                findings.invalid(
+                    &path,
+                    quantity.0.as_str(),
+                    "must be greater than or equal to what the pod's containers request together",
+                );
+            } else if field == "limits" && largest > most {
+                findings.invalid(
+                    &path,
+                    quantity.0.as_str(),
+                    "must be greater than or equal to the limit of each of the pod's containers",
+                );
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::container::Surroundings;
 use super::words::{
     LABEL, Refuse, SUBDOMAIN, is_ip, is_label, is_subdomain, label, labels, one_of, qualified, unique,
 };
-use super::{container, ports, resources, security, volumes};
+use super::{container, node_affinity, ports, resources, security, volumes};
 use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
@@ -30,6 +30,7 @@ pub fn check(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     security::pod(spec, path, findings);
     if let Some(resources) = &spec.resources {
         resources::check(resources, &path.field("resources"), findings);
+        resources::pod_level(spec, resources, &path.field("resources"), findings);
     }
     if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         findings.invalid(
@@ -57,6 +58,7 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
         empty_dirs: &empty_dirs,
         host_network: spec.host_network == Some(true),
         has_os: spec.os.as_ref().is_some_and(|os| !os.name.is_empty()),
+        grace: spec.termination_grace_period_seconds.unwrap_or(30),
         user_namespace: spec.host_users == Some(false),
         pod_non_root: context.is_some_and(|context| context.run_as_non_root == Some(true)),
         init: true,
@@ -66,12 +68,14 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
     let regular = || spec.containers.iter().enumerate().map(|(i, c)| (c, at.index(i)));
     for (container, path) in init() {
         container::check(container, &around, &path, findings);
+        container::resize(container, spec.restart_policy.as_deref(), &path, findings);
         // Init containers run one after another, so each is looked at alone.
         ports::check_host_ports(std::iter::once((container, path)), findings);
     }
     around.init = false;
     for (container, path) in regular() {
         container::check(container, &around, &path, findings);
+        container::resize(container, spec.restart_policy.as_deref(), &path, findings);
     }
     ports::check_host_ports(regular(), findings);
     let names = init().chain(regular()).filter(|(c, _)| !c.name.is_empty());
@@ -176,6 +180,16 @@ fn host(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
                 findings.forbidden(&path.field(field), "when `hostUsers` is false");
             }
         }
+        let lists =
+            [("initContainers", spec.init_containers.as_deref()), ("containers", Some(&spec.containers[..]))];
+        for (list, containers) in lists {
+            for (i, container) in containers.unwrap_or_default().iter().enumerate() {
+                if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+                    let at = path.field(list).index(i).field("volumeDevices");
+                    findings.forbidden(&at, "when `hostUsers` is false");
+                }
+            }
+        }
     }
 }
 
@@ -196,11 +210,19 @@ fn hostname_override(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     }
 }
 
+/// Labels by which a pod chooses the operating system of its node; the second one is of old manifests.
+const OS_LABELS: &[&str] = &["kubernetes.io/os", "beta.kubernetes.io/os"];
+
 /// What only means something in a cluster, but is refused by the API when it is wrong.
 fn cluster(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     if let Some(map) = &spec.node_selector {
-        labels(findings, &path.field("nodeSelector"), map);
+        let path = path.field("nodeSelector");
+        labels(findings, &path, map);
+        for key in OS_LABELS.iter().filter(|key| map.get(**key).is_some_and(|os| os == "windows")) {
+            findings.invalid(&path.key(key), "windows", "this node runs Linux containers only");
+        }
     }
+    node_affinity::check(spec, path, findings);
     for (field, value) in [
         ("serviceAccountName", &spec.service_account_name),
         ("priorityClassName", &spec.priority_class_name),

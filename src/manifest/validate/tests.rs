@@ -1,5 +1,7 @@
 use crate::manifest::{Code, ReadOptions, Severity, read};
 
+mod security;
+
 /// What validation says about a pod with these lines under `spec` and under its only container.
 fn refusals(spec: &str, container: &str) -> Vec<String> {
     let indent = |text: &str, by: &str| text.lines().map(|line| format!("{by}{line}\n")).collect::<String>();
@@ -272,6 +274,58 @@ fn modes_meant_in_octal_are_recognised() {
 }
 
 #[test]
+fn a_pod_for_windows_nodes_is_refused() {
+    in_spec(
+        "nodeSelector: {kubernetes.io/os: windows}",
+        &[
+            "spec.nodeSelector[kubernetes.io/os]: Invalid value: \"windows\": this node runs Linux containers only",
+        ],
+    );
+    in_spec("nodeSelector: {kubernetes.io/os: linux}", &[]);
+}
+
+#[test]
+fn a_mode_is_the_same_in_all_spellings() {
+    for mode in ["0400", "256", "0o400"] {
+        in_spec(&format!("volumes: [{{name: a, secret: {{secretName: s, defaultMode: {mode}}}}}]"), &[]);
+    }
+}
+
+#[test]
+fn files_of_volumes_have_a_source_and_a_path_that_stays_inside() {
+    in_spec(
+        "volumes: [{name: a, downwardAPI: {defaultUser: -1, items: [{path: a}, {path: ..b, fieldRef: {fieldPath: status.podIP}}, \
+         {path: c, resourceFieldRef: {resource: limits.cpu}}, {path: d/../e, fieldRef: {fieldPath: \"metadata.labels['x']\"}}, \
+         {path: f, resourceFieldRef: {containerName: other, resource: limits.cpu, divisor: 2}}, \
+         {path: g, resourceFieldRef: {containerName: c, resource: limits.disk}}]}}]",
+        &[
+            "spec.volumes[0].downwardAPI.defaultUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            "spec.volumes[0].downwardAPI.items[0]: Required value: one of fieldRef and resourceFieldRef is required",
+            "spec.volumes[0].downwardAPI.items[1].path: Invalid value: \"..b\": must not start with '..'",
+            "spec.volumes[0].downwardAPI.items[1].fieldRef.fieldPath: Unsupported value: \"status.podIP\": supported values: \"metadata.annotations['<KEY>']\", \"metadata.labels['<KEY>']\", \"metadata.annotations\", \"metadata.labels\", \"metadata.name\", \"metadata.namespace\", \"metadata.uid\"",
+            "spec.volumes[0].downwardAPI.items[2].resourceFieldRef.containerName: Required value",
+            "spec.volumes[0].downwardAPI.items[3].path: Invalid value: \"d/../e\": must not contain '..'",
+            "spec.volumes[0].downwardAPI.items[4].resourceFieldRef.containerName: Not found: \"other\": the containers of this pod are c",
+            "spec.volumes[0].downwardAPI.items[4].resourceFieldRef.divisor: Invalid value: \"2\": only divisor's values 1m, 1 are supported with the cpu resource",
+            "spec.volumes[0].downwardAPI.items[5].resourceFieldRef.resource: Unsupported value: \"limits.disk\": supported values: \"limits.cpu\", \"limits.ephemeral-storage\", \"limits.hugepages-<size>\", \"limits.memory\", \"requests.cpu\", \"requests.ephemeral-storage\", \"requests.hugepages-<size>\", \"requests.memory\"",
+        ],
+    );
+}
+
+#[test]
+fn sources_of_a_projected_volume_are_one_each_and_do_not_collide() {
+    in_spec(
+        "volumes: [{name: a, projected: {sources: [{configMap: {name: m, items: [{key: k, path: p}]}, secret: {name: s}}, \
+         {secret: {items: [{key: k, path: p}]}}, {downwardAPI: {items: [{path: q, fieldRef: {fieldPath: metadata.name}}]}}]}}]",
+        &[
+            "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type",
+            "spec.volumes[0].projected.sources[1].secret.name: Required value",
+            "spec.volumes[0].projected.sources[1].secret.items[0].path: Invalid value: \"p\": another source of the volume has this path already",
+        ],
+    );
+}
+
+#[test]
 fn resources_are_quantities_within_their_limits() {
     in_container(
         "resources: {limits: {cpu: 1x, memory: -1, pids: 5}, requests: {}}",
@@ -374,7 +428,7 @@ fn where_a_variable_takes_its_value_from_is_checked() {
 }
 
 #[test]
-fn probes_and_hooks_are_checked_although_they_are_not_run() {
+fn probes_and_hooks_are_checked() {
     in_container(
         "livenessProbe: {}",
         &[
@@ -401,7 +455,14 @@ fn probes_and_hooks_are_checked_although_they_are_not_run() {
         "lifecycle: {stopSignal: SIGUSR1, preStop: {sleep: {seconds: -1}}}",
         &[
             "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
-            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be greater than or equal to 0",
+            "spec.containers[0].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be between 0 and terminationGracePeriodSeconds, which is 30",
+        ],
+    );
+    in_spec(
+        "os: {name: linux}\nterminationGracePeriodSeconds: 5\ninitContainers: [{name: i, image: i, restartPolicy: Always, lifecycle: {stopSignal: TERM, preStop: {sleep: {seconds: 6}}}}]",
+        &[
+            "spec.initContainers[0].lifecycle.stopSignal: Invalid value: \"TERM\": must be the name of a signal, such as SIGTERM or SIGRTMIN+3",
+            "spec.initContainers[0].lifecycle.preStop.sleep.seconds: Invalid value: 6: must be between 0 and terminationGracePeriodSeconds, which is 5",
         ],
     );
     in_spec(

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{KeyToPath, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{PodSpec, Volume};
 
+use super::files;
 use super::words::{LABEL, Refuse, is_label, one_of, unique};
 use crate::manifest::fields::VOLUME;
 use crate::manifest::positions::{Findings, Path, members};
@@ -18,7 +19,7 @@ pub fn check<'s>(spec: &'s PodSpec, path: &Path, findings: &mut Findings<'_>) ->
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     let path = path.field("volumes");
     for (i, volume) in volumes.iter().enumerate() {
-        check_volume(volume, &path.index(i), findings);
+        check_volume(volume, spec, &path.index(i), findings);
     }
     let names = volumes.iter().enumerate().filter(|(_, volume)| !volume.name.is_empty());
     let names = names.map(|(i, volume)| (volume.name.as_str(), path.index(i).field("name")));
@@ -26,7 +27,7 @@ pub fn check<'s>(spec: &'s PodSpec, path: &Path, findings: &mut Findings<'_>) ->
     volumes.iter().map(|volume| volume.name.as_str()).collect()
 }
 
-fn check_volume(volume: &Volume, path: &Path, findings: &mut Findings<'_>) {
+fn check_volume(volume: &Volume, spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     if volume.name.is_empty() {
         findings.required(&path.field("name"), "");
     } else if !is_label(&volume.name) {
@@ -66,7 +67,7 @@ fn check_volume(volume: &Volume, path: &Path, findings: &mut Findings<'_>) {
         let medium = empty.medium.as_deref().filter(|medium| !medium.starts_with("HugePages"));
         one_of(findings, &path.field("medium"), medium, &["", "Memory"]);
     }
-    files(volume, path, findings);
+    files::check(volume, spec, path, findings);
     if volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name.is_empty()) {
         findings.required(&path.field("persistentVolumeClaim").field("claimName"), "");
     }
@@ -84,86 +85,7 @@ fn one_source(path: &Path, findings: &mut Findings<'_>) {
     }
 }
 
-/// Volumes that hold files with modes.
-fn files(volume: &Volume, path: &Path, findings: &mut Findings<'_>) {
-    if let Some(source) = &volume.secret {
-        let path = path.field("secret");
-        required(source.secret_name.as_deref(), &path.field("secretName"), findings);
-        mode(source.default_mode, &path.field("defaultMode"), findings);
-        items(source.items.as_deref(), &path, findings);
-    }
-    if let Some(source) = &volume.config_map {
-        let path = path.field("configMap");
-        required(Some(&source.name), &path.field("name"), findings);
-        mode(source.default_mode, &path.field("defaultMode"), findings);
-        items(source.items.as_deref(), &path, findings);
-    }
-    if let Some(source) = &volume.downward_api {
-        let path = path.field("downwardAPI");
-        mode(source.default_mode, &path.field("defaultMode"), findings);
-        for (i, item) in source.items.iter().flatten().enumerate() {
-            let path = path.field("items").index(i);
-            mode(item.mode, &path.field("mode"), findings);
-            relative(&item.path, &path.field("path"), findings);
-        }
-    }
-    if let Some(source) = &volume.projected {
-        let path = path.field("projected");
-        mode(source.default_mode, &path.field("defaultMode"), findings);
-        for (i, source) in source.sources.iter().flatten().enumerate() {
-            let path = path.field("sources").index(i);
-            if let Some(secret) = &source.secret {
-                items(secret.items.as_deref(), &path.field("secret"), findings);
-            }
-            if let Some(map) = &source.config_map {
-                items(map.items.as_deref(), &path.field("configMap"), findings);
-            }
-        }
-    }
-}
-
-fn required(value: Option<&str>, path: &Path, findings: &mut Findings<'_>) {
-    if value.is_none_or(str::is_empty) {
-        findings.required(path, "");
-    }
-}
-
-fn items(items: Option<&[KeyToPath]>, path: &Path, findings: &mut Findings<'_>) {
-    for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let path = path.field("items").index(i);
-        required(Some(&item.key), &path.field("key"), findings);
-        relative(&item.path, &path.field("path"), findings);
-        mode(item.mode, &path.field("mode"), findings);
-    }
-}
-
-/// A mode that is too large was most likely meant in octal: `600` for `0600`.
-fn mode(mode: Option<i32>, path: &Path, findings: &mut Findings<'_>) {
-    if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
-        let octal = format!("{mode}");
-        let hint = if mode > 0 && octal.len() <= 4 && octal.bytes().all(|b| b < b'8') {
-            format!("; did you mean 0{octal}?")
-        } else {
-            String::new()
-        };
-        findings.invalid(
-            path,
-            mode,
-            &format!("must be a number between 0 and 0777 (octal), both inclusive{hint}"),
-        );
-    }
-}
-
-fn relative(text: &str, path: &Path, findings: &mut Findings<'_>) {
-    if text.is_empty() {
-        findings.required(path, "");
-    } else if text.starts_with('/') {
-        findings.invalid(path, text, "must be a relative path");
-    }
-    no_dots(text, path, findings);
-}
-
-fn no_dots(text: &str, path: &Path, findings: &mut Findings<'_>) {
+pub(super) fn no_dots(text: &str, path: &Path, findings: &mut Findings<'_>) {
     if text.split('/').any(|part| part == "..") {
         findings.invalid(path, text, "must not contain '..'");
     }

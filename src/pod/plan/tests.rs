@@ -1,14 +1,25 @@
-use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::*;
-use crate::store::{Backoff, Exit, SandboxRecord};
+use crate::manifest::Hashes;
+use crate::runtime::StopStep;
+use crate::store::{Backoff, Exit, SandboxRecord, StatusRecord, StopCause};
+use crate::system::clock::Moment;
+
+mod hooks;
+mod properties;
+mod rules;
+mod sidecars;
 
 fn secs(s: u64) -> Moment {
     Moment(Duration::from_secs(s))
 }
 
 /// A pod under test, with what is seen of it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct World {
     spec: PodSpec,
     hashes: Hashes,
@@ -19,7 +30,17 @@ struct World {
     stopping: BTreeMap<String, Stopping>,
     held: BTreeMap<String, Moment>,
     health: BTreeMap<String, Health>,
+    deadline: Option<Moment>,
     now: Moment,
+}
+
+/// Without the spec, which is long and always the same.
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let record: Vec<_> = self.record.containers.iter().collect();
+        let seen = (&self.goal, &self.sandbox, &self.instances, &self.now);
+        write!(f, "{seen:?}\nstopping {:?}\nhealth {:?}\nrecord {record:?}", self.stopping, self.health)
+    }
 }
 
 impl World {
@@ -51,6 +72,7 @@ impl World {
             stopping: BTreeMap::new(),
             held: BTreeMap::new(),
             health: BTreeMap::new(),
+            deadline: None,
             now: secs(1000),
         }
     }
@@ -95,6 +117,7 @@ impl World {
             finished: jiff::Timestamp::UNIX_EPOCH,
             finished_at,
             ran_for: Duration::from_secs(1),
+            cause: StopCause::Other,
         });
         let delay = Duration::from_secs(delay);
         history.backoff = Some(Backoff { delay, until: finished_at + delay });
@@ -112,8 +135,25 @@ impl World {
             stopping: &self.stopping,
             held: &self.held,
             health: &self.health,
+            deadline: self.deadline,
             now: self.now,
         })
+    }
+
+    /// The entry of this name, to be changed.
+    fn entry(&mut self, name: &str) -> &mut Container {
+        let init = self.spec.init_containers.iter_mut().flatten();
+        init.chain(&mut self.spec.containers).find(|c| c.name == name).expect("the entry is there")
+    }
+
+    fn sidecar(mut self, name: &str) -> Self {
+        self.entry(name).restart_policy = Some("Always".into());
+        self
+    }
+
+    /// What there is to do, in words.
+    fn words(&self) -> Vec<String> {
+        self.plan().actions.iter().map(word).collect()
     }
 
     /// Names started, with restart counts.
@@ -131,6 +171,23 @@ impl World {
             _ => None,
         };
         self.plan().actions.into_iter().filter_map(pick).collect()
+    }
+}
+
+fn word(action: &Action) -> String {
+    match action {
+        Action::Discard { id } => format!("discard {id}"),
+        Action::CreateSandbox => "create sandbox".into(),
+        Action::DropSandbox => "drop sandbox".into(),
+        Action::Start { name, .. } => format!("start {name}"),
+        Action::PostStart { name, .. } => format!("post-start {name}"),
+        Action::BeginStop { name, pre_stop: true, .. } => format!("pre-stop {name}"),
+        Action::BeginStop { name, .. } => format!("queue {name}"),
+        Action::Stop { name, step, .. } => format!("{step:?} {name}").to_lowercase(),
+        Action::Hurry { name, .. } => format!("hurry {name}"),
+        Action::RestartAll { by } => format!("restart all by {by}"),
+        Action::Renew => "renew".into(),
+        Action::Expire => "expire".into(),
     }
 }
 
@@ -242,9 +299,9 @@ fn stopping_goes_from_signal_to_kill_to_force_and_never_back() {
     let mut sent = Vec::new();
     for _ in 0..40 {
         for action in world.plan().actions {
-            if let Action::Stop { id, step, deadline, .. } = action {
+            if let Action::Stop { id, step, stopping, .. } = action {
                 sent.push((step, world.now.since(secs(1000)).as_secs()));
-                world.stopping.insert(id, Stopping { sent: step, deadline });
+                world.stopping.insert(id, stopping);
             }
         }
         world.now = world.now + Duration::from_secs(1);
@@ -365,129 +422,9 @@ fn a_container_whose_probe_failed_for_good_is_stopped_with_the_grace_of_the_prob
     assert_eq!(world.plan().wake, Some(secs(1090)));
     world.health.insert("id-a".into(), failed(FatalProbe::Startup, None));
     assert_eq!(world.plan().wake, Some(secs(1030)));
-    let why = |a: Action| if let Action::Stop { why, .. } = a { why } else { "" };
+    let why = |a: Action| if let Action::Stop { why, .. } = a { why.text() } else { "" };
     assert_eq!(
         world.plan().actions.into_iter().map(why).collect::<Vec<_>>(),
         ["failed startup probe, will be restarted"]
     );
-}
-
-/// Carries a plan out in the model: starts run, signals end, the sandbox follows.
-fn carry_out(world: &mut World, plan: &Plan) -> bool {
-    for action in &plan.actions {
-        match action {
-            Action::Discard { id } => world.instances.retain(|i| i.id != *id),
-            Action::CreateSandbox => {
-                world.sandbox = SandboxState::Ready;
-                world.instances.iter_mut().for_each(|i| i.sandbox = "s".into());
-            }
-            Action::DropSandbox => world.sandbox = SandboxState::Absent,
-            Action::Start { name, kind, restarts } => {
-                assert!(
-                    !world.instances.iter().any(|i| i.name == *name && i.is_live()),
-                    "{name} started twice"
-                );
-                *world = world.clone().running(*kind, name);
-                if let Some(history) = world.record.containers.get_mut(name) {
-                    history.restarts = *restarts;
-                }
-                if *kind == Kind::Init {
-                    world.instances.pop();
-                    *world = world.clone().exited(name, 0, 0);
-                }
-            }
-            Action::Stop { id, .. } => {
-                if let Some(i) = world.instances.iter_mut().find(|i| i.id == *id) {
-                    i.state = State::Exited;
-                    let name = i.name.clone();
-                    if let Some(history) = world.record.containers.get_mut(&name) {
-                        history.container_id = None;
-                    }
-                }
-            }
-        }
-    }
-    !plan.actions.is_empty()
-}
-
-fn any_world() -> impl Strategy<Value = World> {
-    let states = prop_oneof![
-        Just(State::Created),
-        Just(State::Running),
-        Just(State::Exited),
-        Just(State::Unresponsive)
-    ];
-    let instance = (0usize..4, states, prop::bool::ANY, prop::bool::ANY);
-    let sandboxes =
-        prop_oneof![Just(SandboxState::Absent), Just(SandboxState::Ready), Just(SandboxState::Broken)];
-    let goals = prop_oneof![Just(Goal::Run), Just(Goal::Stop)];
-    let exits = prop::collection::vec((0usize..3, 0i32..2, 0u64..400), 0..4);
-    (prop::collection::vec(instance, 0..5), sandboxes, goals, exits, prop::bool::ANY, 0usize..3).prop_map(
-        |(instances, sandbox, goal, exits, pause, policy)| {
-            let mut world =
-                World::new(&["init"], &["a", "b"]).policy(["Always", "OnFailure", "Never"][policy]);
-            world.spec.share_process_namespace = Some(pause);
-            for (which, code, delay) in exits {
-                world = world.exited(["init", "a", "b"][which], code, delay);
-            }
-            for (n, (which, state, same_hash, same_sandbox)) in instances.into_iter().enumerate() {
-                let (kind, name) =
-                    [(Kind::Init, "init"), (Kind::Regular, "a"), (Kind::Regular, "b"), (Kind::Pause, PAUSE)]
-                        [which];
-                world.instances.push(Instance {
-                    id: format!("x{n}"),
-                    name: name.into(),
-                    kind,
-                    hash: if same_hash { "h" } else { "old" }.into(),
-                    sandbox: if same_sandbox { "s" } else { "t" }.into(),
-                    state,
-                });
-            }
-            world.sandbox = sandbox;
-            world.goal = goal;
-            world
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn from_any_state_the_plan_settles_and_never_starts_a_container_twice(mut world in any_world()) {
-        for _ in 0..40 {
-            let plan = world.plan();
-            if world.goal == Goal::Stop {
-                let starts = |a: &Action| matches!(a, Action::Start { .. } | Action::CreateSandbox);
-                prop_assert!(!plan.actions.iter().any(starts));
-            }
-            if !carry_out(&mut world, &plan) && finish_init(&mut world) {
-                continue;
-            }
-            if plan.actions.is_empty() && plan.wake.is_none() {
-                let settled = match (world.goal, plan.outcome) {
-                    (Goal::Run, None) => world.sandbox == SandboxState::Ready
-                        && ["a", "b"].iter().all(|n| live_or_done(&world, n)),
-                    _ => world.sandbox == SandboxState::Absent && plan.quiet,
-                };
-                prop_assert!(settled, "{world:?}\n{plan:?}");
-                return Ok(());
-            }
-            world.now = world.now + Duration::from_secs(60);
-        }
-        prop_assert!(false, "does not settle: {world:?}");
-    }
-}
-
-/// A running init container does its work.
-fn finish_init(world: &mut World) -> bool {
-    let Some(at) = world.instances.iter().position(|i| i.kind == Kind::Init && i.is_live()) else {
-        return false;
-    };
-    let name = world.instances.remove(at).name;
-    *world = world.clone().exited(&name, 0, 0);
-    true
-}
-
-fn live_or_done(world: &World, name: &str) -> bool {
-    world.instances.iter().any(|i| i.name == name && i.is_live())
-        || world.record.containers.get(name).is_some_and(|h| h.exit().is_some())
 }

@@ -1,7 +1,10 @@
+use k8s_openapi::api::core::v1::PodCondition;
+
 use super::*;
+use crate::manifest::PodManifest;
 use crate::pod::plan::State;
-use crate::store::SandboxRecord;
-use crate::system::clock::Moment;
+use crate::store::{Exit, HookPhase, PodRecord, RestartAll, SandboxRecord, StopCause, Verdict};
+use crate::system::clock::{self, Moment};
 
 struct Case {
     spec: PodSpec,
@@ -82,6 +85,7 @@ impl Case {
             finished,
             finished_at: Moment::default(),
             ran_for: Default::default(),
+            cause: StopCause::Other,
         });
         self
     }
@@ -97,6 +101,7 @@ impl Case {
             health: &self.health,
             hashes: &self.hashes,
             pending_update: None,
+            resize: Vec::new(),
             trouble: self.trouble.as_ref(),
             stopped: self.stopped,
             terminating: self.ending.is_some(),
@@ -290,4 +295,122 @@ fn a_stored_pod_that_is_done_is_shown_done() {
         assert_eq!(status.phase.as_deref(), Some("Succeeded"));
         assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodCompleted"));
     }
+}
+
+impl Case {
+    fn history(&mut self, name: &str) -> &mut crate::store::ContainerHistory {
+        self.record.containers.entry(name.into()).or_default()
+    }
+
+    fn sidecar(mut self, name: &str) -> Self {
+        let init = self.spec.init_containers.iter_mut().flatten();
+        init.filter(|c| c.name == name).for_each(|c| c.restart_policy = Some("Always".into()));
+        self
+    }
+}
+
+#[test]
+fn a_container_whose_post_start_hook_runs_is_still_being_made() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    for (phase, reason) in [
+        (HookPhase::Begun(Moment::default()), Some("ContainerCreating")),
+        (HookPhase::Failed("exit code 1".into()), Some("PostStartHookError")),
+        (HookPhase::Done, None),
+    ] {
+        case.history("a").post_start = Some(phase);
+        let status = case.status();
+        assert_eq!(waiting_reason(&status).as_deref(), reason);
+        assert_eq!(condition(&status, "Ready").status == "True", reason.is_none());
+        assert_eq!(status.phase.as_deref(), Some(if reason.is_none() { "Running" } else { "Pending" }));
+    }
+}
+
+#[test]
+fn a_container_with_probes_is_not_ready_before_their_first_verdict() {
+    let mut case = Case::new(&[], &["a", "b"]).running("a").running("b");
+    case.spec.containers[0].readiness_probe = Some(Default::default());
+    case.spec.containers[1].startup_probe = Some(Default::default());
+    let of = |s: &PodStatus| {
+        let list = s.container_statuses.iter().flatten();
+        list.map(|c| (c.started == Some(true), c.ready)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&case.status()), [(true, false), (false, false)]);
+    for id in ["a", "b"] {
+        case.health.insert(id.into(), Health { started: true, ready: true, failed: None });
+    }
+    assert_eq!(of(&case.status()), [(true, true), (true, true)]);
+}
+
+#[test]
+fn sidecars_count_for_readiness_and_initialisation_but_not_for_the_end() {
+    let mut case = Case::new(&["side"], &["a"]).sidecar("side");
+    let status = case.status();
+    assert_eq!(condition(&status, "Initialized").reason.as_deref(), Some("ContainersNotInitialized"));
+    let text = Some("containers with unready status: [side a]");
+    assert_eq!(condition(&status, "Ready").message.as_deref(), text);
+    let mut side = Case::new(&[], &[]).running("side").instances.remove(0);
+    side.kind = Kind::Init;
+    case.instances.push(side);
+    case.history("side").container_id = Some("side".into());
+    let status = case.status();
+    assert_eq!(condition(&status, "Initialized").status, "True");
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    let of_side = &status.init_container_statuses.expect("there is one")[0];
+    assert!(of_side.ready && of_side.started == Some(true));
+    // The pod is done, and its sidecar on its way out: it ends with it.
+    let mut case = case.exited("a", 0);
+    case.plan.outcome = Some(Outcome::Succeeded);
+    assert_eq!(case.status().phase.as_deref(), Some("Running"));
+    case.instances.clear();
+    let status = case.exited("side", 143).status();
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+    for (name, on) in [("Initialized", "True"), ("Ready", "False"), ("ContainersReady", "False")] {
+        let condition = condition(&status, name);
+        assert_eq!(
+            (condition.status.as_str(), condition.reason.as_deref()),
+            (on, Some("PodCompleted")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_restart_of_all_shows_as_a_condition_and_in_its_containers() {
+    let mut case = Case::new(&[], &["a"]);
+    let rule = k8s_openapi::api::core::v1::ContainerRestartRule {
+        action: "RestartAllContainers".into(),
+        exit_codes: None,
+    };
+    case.spec.containers[0].restart_policy_rules = Some(vec![rule]);
+    assert_eq!(condition(&case.status(), "AllContainersRestarting").status, "False");
+    let mut case = case.exited("a", 42);
+    case.record.restart_all =
+        Some(RestartAll { by: "a".into(), under_way: true, backoff: Default::default() });
+    let status = case.status();
+    assert_eq!(condition(&status, "AllContainersRestarting").status, "True");
+    assert_eq!(waiting_reason(&status).as_deref(), Some("RestartingAllContainers"));
+}
+
+#[test]
+fn a_pod_whose_time_is_over_says_so() {
+    let mut case = Case::new(&[], &["a"]).exited("a", 143);
+    let message = "Pod was active on the node longer than the specified deadline";
+    case.record.verdict = Some(Verdict { reason: "DeadlineExceeded".into(), message: message.into() });
+    case.plan.outcome = Some(Outcome::Failed);
+    let status = case.status();
+    let shown = [status.phase.as_deref(), status.reason.as_deref(), status.message.as_deref()];
+    assert_eq!(shown, [Some("Failed"), Some("DeadlineExceeded"), Some(message)]);
+    assert_eq!(condition(&status, "Ready").reason.as_deref(), Some("PodFailed"));
+}
+
+#[test]
+fn termination_messages_share_12_kibibytes() {
+    let names: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut case = Case::new(&[], &names).exited("c0", 1);
+    case.history("c0").last.as_mut().expect("it ended").message = "ä".repeat(2048);
+    let status = case.status();
+    let state = status.container_statuses.expect("there are some")[0].state.clone();
+    let message = state.and_then(|s| s.terminated).and_then(|t| t.message).expect("it left one");
+    assert_eq!(message, "ä".repeat(1024));
 }

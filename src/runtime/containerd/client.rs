@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::error::{RuntimeError, SUN_PATH_MAX};
+use super::lanes::RankedQueue;
 
 /// Deadline of calls that only touch containerd's database.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -54,7 +55,7 @@ struct Lanes {
     store: Semaphore,
     shim: Semaphore,
     exec: Semaphore,
-    start: Semaphore,
+    start: RankedQueue,
     delete: Semaphore,
     layer: Semaphore,
 }
@@ -69,7 +70,8 @@ pub(crate) enum Lane {
     /// A process being started in a container. Apart from other questions to shims, as a container that is
     /// frozen holds it up.
     Exec,
-    /// Creation and start by the OCI runtime: twice the cores, above that only latency grows.
+    /// Creation and start by the OCI runtime: twice the cores, above that only latency grows. The most important
+    /// pods go first.
     Start,
     /// Deletion by the OCI runtime.
     Delete,
@@ -101,7 +103,7 @@ impl Containerd {
             store: Semaphore::new(32),
             shim: Semaphore::new(32),
             exec: Semaphore::new(32),
-            start: Semaphore::new(2 * cores),
+            start: RankedQueue::new(2 * cores),
             delete: Semaphore::new(2 * cores),
             layer: Semaphore::new(cores),
         };
@@ -176,6 +178,11 @@ impl Containerd {
         Ok(Self { inner: self.inner.clone(), lease: Some(lease) })
     }
 
+    /// The same client with its calls held by no lease.
+    pub(crate) fn without_lease(&self) -> Self {
+        Self { inner: self.inner.clone(), lease: None }
+    }
+
     pub(crate) fn lease_id(&self) -> Option<&str> {
         self.lease.as_ref().and_then(|lease| lease.to_str().ok())
     }
@@ -202,17 +209,20 @@ impl Containerd {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RuntimeError> {
         let lanes = &self.inner.lanes;
-        let semaphore = match lane {
-            Lane::Store => &lanes.store,
-            Lane::Shim => &lanes.shim,
-            Lane::Exec => &lanes.exec,
-            Lane::Start => &lanes.start,
-            Lane::Delete => &lanes.delete,
-            Lane::Layer => &lanes.layer,
+        let (semaphore, _turn) = match lane {
+            Lane::Store => (Some(&lanes.store), None),
+            Lane::Shim => (Some(&lanes.shim), None),
+            Lane::Exec => (Some(&lanes.exec), None),
+            Lane::Start => (None, Some(lanes.start.acquire().await)),
+            Lane::Delete => (Some(&lanes.delete), None),
+            Lane::Layer => (Some(&lanes.layer), None),
         };
         // The semaphores are never closed, so an error cannot happen; without a permit the call still
         // goes on, unbounded.
-        let _permit = semaphore.acquire().await.ok();
+        let _permit = match semaphore {
+            Some(semaphore) => semaphore.acquire().await.ok(),
+            None => None,
+        };
         match tokio::time::timeout(deadline, call).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(RuntimeError::from_status(operation, id, &status)),

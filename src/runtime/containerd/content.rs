@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use containerd_client::services::v1::content_client::ContentClient;
 use containerd_client::services::v1::{
-    Info, InfoRequest, ReadContentRequest, UpdateRequest, WriteAction, WriteContentRequest,
-    WriteContentResponse,
+    AbortRequest, Info, InfoRequest, ReadContentRequest, ReadContentResponse, UpdateRequest, WriteAction,
+    WriteContentRequest, WriteContentResponse,
 };
 use prost_types::FieldMask;
 use tokio::sync::mpsc;
@@ -60,6 +60,14 @@ impl Containerd {
         }
     }
 
+    /// Reads blob `digest` piece by piece.
+    pub(crate) async fn stream_blob(&self, digest: &str) -> Result<BlobReader, RuntimeError> {
+        let mut client = self.content_client();
+        let request = self.request(ReadContentRequest { digest: digest.to_owned(), offset: 0, size: 0 });
+        let parts = self.call("read blob", digest, DEADLINE, Lane::Store, client.read(request)).await?;
+        Ok(BlobReader { client: self.clone(), digest: digest.to_owned(), parts })
+    }
+
     /// Sets labels of blob `digest`; its other labels stay.
     pub(crate) async fn label_blob(
         &self,
@@ -91,6 +99,38 @@ impl Containerd {
         expected: Option<&str>,
     ) -> Result<Option<BlobWriter>, RuntimeError> {
         let reference = format!("podling-{}", uuid::Uuid::new_v4().simple());
+        self.open_writer(reference, size, expected).await
+    }
+
+    /// Opens the writer of blob `digest` where an earlier one stopped, be it of a podling that was killed.
+    /// None when the blob is there. What is written belongs to no lease: containerd keeps half a blob for
+    /// a day. The lease of this client, if any, holds it from its commit on.
+    pub(crate) async fn resume_blob(
+        &self,
+        size: u64,
+        digest: &str,
+    ) -> Result<Option<BlobWriter>, RuntimeError> {
+        let writer = self.without_lease().open_writer(resumable(digest), size, Some(digest)).await?;
+        Ok(writer.map(|writer| BlobWriter { client: self.clone(), written: writer.present, ..writer }))
+    }
+
+    /// Throws away what [`Containerd::resume_blob`] would go on with.
+    pub(crate) async fn abort_blob(&self, digest: &str) -> Result<(), RuntimeError> {
+        let mut client = self.content_client();
+        let request = self.request(AbortRequest { r#ref: resumable(digest) });
+        let abort = client.abort(request);
+        match self.call("give up blob", digest, DEADLINE, Lane::Store, abort).await {
+            Err(e) if !e.is_not_found() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    async fn open_writer(
+        &self,
+        reference: String,
+        size: u64,
+        expected: Option<&str>,
+    ) -> Result<Option<BlobWriter>, RuntimeError> {
         let (requests, receiver) = mpsc::channel(2);
         let open = WriteContentRequest {
             action: WriteAction::Stat.into(),
@@ -129,6 +169,27 @@ impl Containerd {
     }
 }
 
+/// One blob on its way out of the store.
+pub(crate) struct BlobReader {
+    client: Containerd,
+    digest: String,
+    parts: Streaming<ReadContentResponse>,
+}
+
+impl BlobReader {
+    /// The next piece; none at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, RuntimeError> {
+        let next = async { Ok(Response::new(self.parts.message().await?)) };
+        let part = self.client.call("read blob", &self.digest, DEADLINE_RUNTIME, Lane::Store, next).await?;
+        Ok(part.map(|p| p.data))
+    }
+}
+
+/// The name of a blob on its way that is found again.
+fn resumable(digest: &str) -> String {
+    format!("podling-{digest}")
+}
+
 /// One blob on its way into the store.
 pub(crate) struct BlobWriter {
     client: Containerd,
@@ -138,12 +199,17 @@ pub(crate) struct BlobWriter {
     answers: Streaming<WriteContentResponse>,
     written: u64,
     /// Bytes that containerd had before the first write: all of them when another namespace has the
-    /// blob, else none, since no reference is used twice.
+    /// blob, some of one that is resumed, else none.
     present: u64,
     size: u64,
 }
 
 impl BlobWriter {
+    /// Bytes that are written.
+    pub(crate) fn offset(&self) -> u64 {
+        self.written
+    }
+
     /// Appends `data`, at most a few MiB: containerd takes messages of up to 16 MiB.
     pub(crate) async fn write(&mut self, data: Vec<u8>) -> Result<(), RuntimeError> {
         let offset = self.written;

@@ -185,6 +185,11 @@ impl Containerd {
         }
     }
 
+    /// Waits for the end of the process `name` in container `id`; its exit code, also when it has ended already.
+    pub async fn wait_exec(&self, id: &str, name: &str) -> Result<u32, RuntimeError> {
+        Ok(self.wait_process("wait for exec in container", id, name).await?.code)
+    }
+
     /// Kills the process `name` in container `id` and deletes its record: one that an earlier podling left.
     pub async fn end_exec(&self, id: &str, name: &str) {
         let remote = Remote {

@@ -40,6 +40,17 @@ impl Containerd {
         chosen.await.cloned()
     }
 
+    /// The directory where the snapshotter keeps its files, when containerd tells.
+    pub async fn snapshot_dir(&self) -> Option<std::path::PathBuf> {
+        let snapshotter = self.snapshotter().await.ok()?;
+        let mut client = IntrospectionClient::new(self.channel()).max_decoding_message_size(ANSWER_MAX);
+        let filters = vec![format!("type==io.containerd.snapshotter.v1,id=={snapshotter}")];
+        let call = client.plugins(self.request(PluginsRequest { filters }));
+        let found =
+            self.call("list containerd's snapshotters", "", DEADLINE, Lane::Store, call).await.ok()?;
+        found.plugins.into_iter().find_map(|p| p.exports.get("root").map(Into::into))
+    }
+
     /// Makes the writable root `key` over the image layers `chain_id` (empty: over nothing), or finds it
     /// there, and returns the mounts that make it visible.
     pub async fn prepare_rootfs(&self, key: &str, chain_id: &str) -> Result<Vec<Mount>, RuntimeError> {

@@ -6,15 +6,19 @@ use std::time::Duration;
 use containerd_client::services::v1::tasks_client::TasksClient;
 use containerd_client::services::v1::{
     CreateTaskRequest, DeleteTaskRequest, GetRequest, KillRequest, ListPidsRequest, ListTasksRequest,
-    StartRequest, WaitRequest,
+    StartRequest, UpdateTaskRequest, WaitRequest,
 };
 use containerd_client::types::v1::{Process, Status};
 use jiff::Timestamp;
+use oci_spec::runtime::LinuxResources;
+use prost_types::Any;
 use tonic::transport::Channel;
 
 use super::client::{ANSWER_MAX, DEADLINE, DEADLINE_LIST, DEADLINE_RUNTIME, DEADLINE_STATE, Lane};
 use super::error::{ErrorClass, RuntimeError};
 use super::{Containerd, Mount, OciRuntime, timestamp};
+
+const RESOURCES_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources";
 
 /// Where a container's input comes from and its output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,6 +212,21 @@ impl Containerd {
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Changes the limits of the running task of container `id`; what `resources` does not name stays.
+    pub async fn update_task(&self, id: &str, resources: &LinuxResources) -> Result<(), RuntimeError> {
+        let operation = "update task";
+        let value = serde_json::to_vec(resources).map_err(|e| RuntimeError::local(operation, id, e))?;
+        let request = UpdateTaskRequest {
+            container_id: id.to_owned(),
+            resources: Some(Any { type_url: RESOURCES_TYPE.to_owned(), value }),
+            ..Default::default()
+        };
+        let mut client = self.tasks_client();
+        let request = self.request(request);
+        self.call(operation, id, DEADLINE_RUNTIME, Lane::Shim, client.update(request)).await?;
+        Ok(())
     }
 
     /// The host's ids of all processes in container `id`.

@@ -110,12 +110,25 @@ pub fn oom_score_adj(spec: &PodSpec, container: &Container, memory_bytes: u64) -
         QosClass::Guaranteed => GUARANTEED_OOM_SCORE,
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
-            let own = burstable_score(memory_request(container), memory_bytes);
+            let own = burstable_score(memory_request(container) + share_of_the_rest(spec), memory_bytes);
             // A sidecar must not be killed before what it serves.
-            let served = spec.containers.iter().map(memory_request).min().unwrap_or(0);
+            let served =
+                spec.containers.iter().map(memory_request).min().unwrap_or(0) + share_of_the_rest(spec);
             if is_sidecar(spec, container) { own.min(burstable_score(served, memory_bytes)) } else { own }
         }
     }
+}
+
+/// What each container has of the memory that the pod as a whole requests beyond its containers' own requests.
+fn share_of_the_rest(spec: &PodSpec) -> i64 {
+    let pod_level = spec.resources.as_ref();
+    let of_pod = amount(pod_level.and_then(|r| r.requests.as_ref()), "memory")
+        .or_else(|| amount(pod_level.and_then(|r| r.limits.as_ref()), "memory"));
+    let Some(of_pod) = of_pod else { return 0 };
+    let own = pod_total(spec, |c| request(c, "memory"));
+    let sidecars = spec.init_containers.iter().flatten().filter(|c| restarts_always(c)).count();
+    let containers = i64::try_from(spec.containers.len() + sidecars).unwrap_or(i64::MAX).max(1);
+    (of_pod.value() - own.value()).max(0) / containers
 }
 
 fn burstable_score(request: i64, memory_bytes: u64) -> i32 {
@@ -173,7 +186,8 @@ fn pod_total(spec: &PodSpec, of: impl Fn(&Container) -> Option<Quantity>) -> Qua
     spec.containers.iter().fold(sidecars, |sum, c| sum + of(c)).max(peak)
 }
 
-fn pod_request(spec: &PodSpec, name: &str) -> Quantity {
+/// What the pod requests of a resource, as a scheduler counts it.
+pub fn pod_request(spec: &PodSpec, name: &str) -> Quantity {
     let pod_level = spec.resources.as_ref();
     let own = amount(pod_level.and_then(|r| r.requests.as_ref()), name)
         .or_else(|| amount(pod_level.and_then(|r| r.limits.as_ref()), name))

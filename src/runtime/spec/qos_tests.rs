@@ -11,6 +11,17 @@ fn container(name: &str, requests: serde_json::Value, limits: serde_json::Value)
 }
 
 #[test]
+fn what_the_pod_requests_beyond_its_containers_is_shared_among_them() {
+    let spec: PodSpec = serde_json::from_value(serde_json::json!({
+        "resources": {"requests": {"memory": "600"}},
+        "containers": [{"name": "a", "resources": {"requests": {"memory": "200"}}}, {"name": "b"}],
+    }))
+    .unwrap();
+    let score = |i: usize| oom_score_adj(&spec, &spec.containers[i], 1000);
+    assert_eq!((score(0), score(1)), (600, 800));
+}
+
+#[test]
 fn a_pod_is_guaranteed_only_when_every_container_limits_both() {
     let full =
         container("a", json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "1000m", "memory": "1024Mi"}));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxMemory, LinuxResources};
+use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxMemory, LinuxResources};
 
 use super::{SpecError, SpecInput, qos};
 use crate::manifest::Quantity;
@@ -16,6 +16,7 @@ pub(super) fn of(input: &SpecInput<'_>) -> Result<LinuxResources, SpecError> {
         .set_devices(Some(device_rules(input.privileged())))
         .set_cpu(Some(cpu(&limits)))
         .set_memory(memory(&limits))
+        .set_hugepage_limits(huge_pages(input))
         .set_unified(unified(input));
     Ok(resources)
 }
@@ -47,6 +48,19 @@ fn memory(limits: &qos::PodResources) -> Option<LinuxMemory> {
     let mut memory = LinuxMemory::default();
     memory.set_limit(Some(limits.memory_limit?));
     Some(memory)
+}
+
+/// Limits of huge pages, by page size in the kernel's words (`hugepages-2Mi` is `2MB`).
+fn huge_pages(input: &SpecInput<'_>) -> Option<Vec<LinuxHugepageLimit>> {
+    let limits = input.container.resources.as_ref()?.limits.as_ref()?;
+    let sized = limits.iter().filter_map(|(name, amount)| {
+        let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
+        let mut limit = LinuxHugepageLimit::default();
+        limit.set_page_size(format!("{size}B")).set_limit(Quantity::parse(&amount.0).ok()?.value());
+        Some(limit)
+    });
+    let all: Vec<_> = sized.collect();
+    (!all.is_empty()).then_some(all)
 }
 
 /// Version 2 only: a container out of memory dies as a whole, and containers do not swap.

@@ -8,6 +8,7 @@ use crate::manifest::ReadOptions;
 use std::time::Duration;
 
 mod directories;
+mod objects;
 mod odd_files;
 mod properties;
 

@@ -200,6 +200,11 @@ pub(super) fn write_if_present(file: &Path, value: &str) -> Result<(), CgroupErr
     }
 }
 
+/// The number that a file holds.
+pub(super) fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
 /// The number after `key` in a file of `key value` lines.
 pub(super) fn keyed_number(file: &Path, key: &str) -> Option<u64> {
     fs::read_to_string(file)

@@ -393,6 +393,15 @@ impl CgroupManager {
         }
     }
 
+    /// Bytes of memory that a group uses, with page cache that could be reclaimed. None without the group or the
+    /// controller.
+    pub fn memory_in_use(&self, path: &str) -> Option<u64> {
+        match &self.kind {
+            Kind::V1(v1) => v1.memory_in_use(path),
+            Kind::V2(v2) => v2.memory_in_use(path),
+        }
+    }
+
     fn mount_points(&self) -> Vec<&std::path::Path> {
         match &self.kind {
             Kind::V1(v1) => v1.mount_points(),

@@ -61,6 +61,10 @@ impl V1 {
         Ok(())
     }
 
+    pub fn memory_in_use(&self, path: &str) -> Option<u64> {
+        groups::number(&groups::below(self.mount_of("memory")?, path).join("memory.usage_in_bytes"))
+    }
+
     pub fn oom_kills(&self, path: &str) -> Option<u64> {
         let dir = groups::below(self.mount_of("memory")?, path);
         groups::keyed_number(&dir.join("memory.oom_control"), "oom_kill")

@@ -98,6 +98,10 @@ impl V2 {
         let _ = groups::write(&groups::below(&self.mount, path).join("cgroup.kill"), "1");
     }
 
+    pub fn memory_in_use(&self, path: &str) -> Option<u64> {
+        groups::number(&groups::below(&self.mount, path).join("memory.current"))
+    }
+
     pub fn oom_kills(&self, path: &str) -> Option<u64> {
         groups::keyed_number(&groups::below(&self.mount, path).join("memory.events"), "oom_kill")
     }

@@ -1,0 +1,118 @@
+//! Images for containers: what a pod may pull with, and whether it may run what is here.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+
+use super::sandbox::pod_spec;
+use super::{Runtime, StartError};
+use crate::http::proxy::Proxies;
+use crate::image::pull::{NotReady, Puller, PullerOptions, Ready, Setup, Want};
+use crate::image::{ImageError, PullPolicy};
+use crate::manifest::PodManifest;
+use crate::objects::ObjectKind;
+use crate::registry::secrets::{Keys, of_secret};
+use crate::registry::{ClientSource, HostsConfig};
+use crate::runtime::containerd::{Containerd, ErrorClass};
+use crate::settings::Settings;
+use crate::system::clock::Moment;
+
+/// First and longest wait after a failed pull (the kubelet's).
+const BACKOFF: (std::time::Duration, std::time::Duration) =
+    (std::time::Duration::from_secs(10), std::time::Duration::from_secs(300));
+
+/// The node's pulls, as the settings have them.
+pub(super) fn puller(ctd: &Containerd, settings: &Settings) -> Puller {
+    let images = &settings.images;
+    let hosts = HostsConfig { dirs: images.registry_dirs.clone() };
+    let source = std::sync::Arc::new(ClientSource::new(hosts, Proxies::from_env()));
+    let options = PullerOptions {
+        credential_files: images.credential_files.clone(),
+        credential_providers: images.provider_config.clone().map(|c| (c, images.provider_dir.clone())),
+        parallel: images.pulls_at_once(),
+        strict: images.strict,
+        backoff: BACKOFF,
+    };
+    Puller::new(Setup::new(ctd.clone(), source, Some(images.signature_policy.clone())), options)
+}
+
+impl Runtime {
+    /// The node's pulls.
+    pub fn images(&self) -> &Puller {
+        &self.inner.puller
+    }
+
+    /// The container's image, unpacked, or why not. Never waits for a pull, only begins it; `asked` is
+    /// when this start was first tried.
+    pub(super) async fn image(
+        &self,
+        manifest: &PodManifest,
+        container: &Container,
+        asked: Moment,
+    ) -> Result<Ready, StartError> {
+        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
+        let keys = self.keys(manifest, pod_spec(manifest)?);
+        let want = Want {
+            image: container.image.as_deref().unwrap_or_default(),
+            policy: policy.unwrap_or(PullPolicy::IfNotPresent),
+            keys: &keys,
+            asked,
+            by: &manifest.hashes.manifest,
+        };
+        self.images().image(&want).await.map_err(|e| not_ready(e, want.image))
+    }
+
+    /// Whether the images of all of a manifest's containers are here, so that an update is held before the old
+    /// pod is touched. Begins to pull what is missing.
+    pub async fn check_images(&self, manifest: &PodManifest, asked: Moment) -> Result<(), StartError> {
+        let spec = pod_spec(manifest)?;
+        let mut first = Ok(());
+        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+            let found = self.image(manifest, container, asked).await;
+            match (&first, found) {
+                (Ok(()), Err(e)) => first = Err(e),
+                // One that failed says more than one that is on its way.
+                (Err(before), Err(e)) if before.pulling && !e.pulling => first = Err(e),
+                _ => {}
+            }
+        }
+        first
+    }
+
+    /// The credentials that the pod names. A Secret that is missing or no credential counts as none, as with
+    /// the kubelet; it is said when the pull fails.
+    fn keys(&self, manifest: &PodManifest, spec: &PodSpec) -> Vec<Keys> {
+        let secrets = spec.image_pull_secrets.iter().flatten();
+        secrets
+            .filter_map(|reference| {
+                let (namespace, name) = (&manifest.key.namespace, &reference.name);
+                let Some(secret) = self.objects().get(ObjectKind::Secret, namespace, name) else {
+                    tracing::debug!(pod = %manifest.key, "imagePullSecrets: secret {name} does not exist");
+                    return None;
+                };
+                let keys = of_secret(&secret.data);
+                keys.map_err(|e| tracing::warn!(pod = %manifest.key, "imagePullSecrets: secret {name}: {e}"))
+                    .ok()
+            })
+            .collect()
+    }
+}
+
+fn not_ready(e: NotReady, image: &str) -> StartError {
+    match e {
+        NotReady::Pulling(_) => {
+            let mut e = StartError::new("ContainerCreating", format!("pulling image {image}"));
+            e.pulling = true;
+            e
+        }
+        NotReady::Failed { error, until } => {
+            let mut e = failed(&error);
+            e.until = until;
+            e
+        }
+    }
+}
+
+fn failed(e: &ImageError) -> StartError {
+    let mut error = StartError::new(e.reason(), e.to_string());
+    error.unavailable = e.class() == ErrorClass::Unavailable;
+    error
+}

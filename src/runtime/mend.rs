@@ -1,0 +1,183 @@
+//! After a power cut: an image whose program is empty or no program is unpacked again before it runs.
+//!
+//! containerd takes a layer that it committed for whole for ever, though its files may have been lost with the
+//! page cache. So after a boot that nothing announced, each image is looked into once, before its first start.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::Container;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use super::containerd::Containerd;
+use super::{Runtime, StartError, new_id};
+use crate::image::{self, Image};
+use crate::settings::Paths;
+use crate::system::clock;
+use crate::system::files::{self, Durability};
+use crate::system::mounts::{RootfsMount, with_rootfs};
+
+/// Whether images are to be looked into, and which ones were.
+pub(super) struct Suspicion {
+    mark: PathBuf,
+    checked: Mutex<Option<BTreeSet<String>>>,
+}
+
+impl Suspicion {
+    /// The mark of the podling before this one tells: one that ended by a signal has removed it, one that was
+    /// killed in this boot has left this boot's.
+    pub(super) fn at_start(paths: &Paths) -> Self {
+        let mark = paths.state().join("boot");
+        let before = std::fs::read_to_string(&mark).unwrap_or_default();
+        let unclean = !before.is_empty() && before != clock::boot_id();
+        if unclean {
+            tracing::warn!(
+                "the machine went down unannounced; each image is looked into before it first runs"
+            );
+        } else if let Err(e) = files::replace(&mark, clock::boot_id().as_bytes(), 0o600, Durability::Synced) {
+            tracing::debug!("cannot write {}: {e}", mark.display());
+        }
+        Self { mark, checked: Mutex::new(unclean.then(BTreeSet::new)) }
+    }
+
+    /// Whether this image has still to be looked into; asked once.
+    fn takes(&self, chain_id: &str) -> bool {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        checked.as_mut().is_some_and(|done| done.insert(chain_id.to_owned()))
+    }
+}
+
+impl Runtime {
+    /// podling ends in good order.
+    pub fn ends_cleanly(&self) {
+        // Nothing depends on it but a look into images that are whole.
+        let _ = std::fs::remove_file(&self.inner.suspicion.mark);
+    }
+
+    /// Mends the image when it needs it.
+    pub(super) async fn mend(&self, image: &Image, container: &Container) -> Result<(), StartError> {
+        if image.chain_id.is_empty() || !self.inner.suspicion.takes(&image.chain_id) {
+            return Ok(());
+        }
+        let failed = |e: String| StartError::new("CreateContainerError", e);
+        let program = program(image, container);
+        let whole = self.looks_whole(&self.inner.ctd, image, program.clone()).await.map_err(failed)?;
+        if whole {
+            return Ok(());
+        }
+        tracing::warn!(
+            image = image.name,
+            program = program.0,
+            "damaged by the last shutdown; unpacking it again"
+        );
+        image::mend(&self.inner.ctd, image)
+            .await
+            .map_err(|e| StartError::new("ImageInspectError", e.to_string()))
+    }
+
+    async fn looks_whole(
+        &self,
+        ctd: &Containerd,
+        image: &Image,
+        (program, path): (String, String),
+    ) -> Result<bool, String> {
+        let lease = ctd.lease("view").await.map_err(|e| e.to_string())?;
+        let view = format!("check-{}", new_id());
+        let mounts = lease.client().view_rootfs(&view, &image.chain_id).await.map_err(|e| e.to_string())?;
+        let mounts: Vec<_> = mounts
+            .into_iter()
+            .map(|m| RootfsMount { kind: m.kind, source: m.source, options: m.options })
+            .collect();
+        let dir = self.inner.paths.run();
+        let look = move || with_rootfs(&mounts, &dir, |root| is_program(root, &program, &path));
+        let answer = tokio::task::spawn_blocking(look).await;
+        let removed = lease.client().remove_snapshot(&view).await;
+        if let Err(e) = removed.and(lease.release().await) {
+            tracing::debug!("{e}; it goes with the lease");
+        }
+        answer.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+    }
+}
+
+/// What the container runs first, and where it is looked for.
+fn program(image: &Image, container: &Container) -> (String, String) {
+    let config = image.config.config().clone().unwrap_or_default();
+    let first = |list: Option<&Vec<String>>| list.and_then(|l| l.first()).cloned();
+    let program = first(container.command.as_ref())
+        .or_else(|| first(config.entrypoint().as_ref()))
+        .or_else(|| first(container.args.as_ref().or(config.cmd().as_ref())));
+    let path = config.env().iter().flatten().find_map(|e| e.strip_prefix("PATH=").map(str::to_owned));
+    (program.unwrap_or_default(), path.unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()))
+}
+
+/// Whether the program is there and is one that the kernel can run. One that is not there may have been lost
+/// with its directory.
+fn is_program(root: &Path, program: &str, path: &str) -> bool {
+    if program.is_empty() {
+        return true;
+    }
+    let places: Vec<String> = match program.contains('/') {
+        true => vec![program.to_owned()],
+        false => path.split(':').map(|dir| format!("{dir}/{program}")).collect(),
+    };
+    let found = places.iter().find_map(|place| open_within(root, place));
+    let Some(mut file) = found else { return false };
+    let mut head = [0; 4];
+    file.read_exact(&mut head).is_ok() && (head == *b"\x7fELF" || head.starts_with(b"#!"))
+}
+
+/// Opens a file of the image, with its links taken as the container takes them.
+fn open_within(root: &Path, path: &str) -> Option<File> {
+    let root =
+        rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let path = path.trim_start_matches('/');
+    rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_or_missing_program_is_damage_and_links_stay_within_the_image() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir(root.join("bin")).unwrap();
+        std::fs::write(root.join("bin/elf"), b"\x7fELFxxxx").unwrap();
+        std::fs::write(root.join("bin/script"), "#!/bin/elf\n").unwrap();
+        std::fs::write(root.join("bin/empty"), "").unwrap();
+        std::fs::write(root.join("bin/zeroes"), [0; 64]).unwrap();
+        std::os::unix::fs::symlink("/bin/elf", root.join("bin/link")).unwrap();
+        for (program, whole) in [
+            ("/bin/elf", true),
+            ("elf", true),
+            ("link", true),
+            ("/bin/script", true),
+            ("", true),
+            ("empty", false),
+            ("/bin/zeroes", false),
+            ("/bin/none", false),
+        ] {
+            assert_eq!(is_program(root, program, "/none:/bin"), whole, "{program}");
+        }
+    }
+
+    #[test]
+    fn a_mark_of_another_boot_makes_each_image_looked_into_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::under(dir.path());
+        std::fs::create_dir_all(paths.state()).unwrap();
+        assert!(!Suspicion::at_start(&paths).takes("a"));
+        // Killed within the boot.
+        assert!(!Suspicion::at_start(&paths).takes("a"));
+        std::fs::write(paths.state().join("boot"), "another").unwrap();
+        let suspicion = Suspicion::at_start(&paths);
+        assert!(suspicion.takes("a") && !suspicion.takes("a") && suspicion.takes("b"));
+        // Killed before all were looked into.
+        assert!(Suspicion::at_start(&paths).takes("b"));
+    }
+}

@@ -1,0 +1,41 @@
+//! What a power cut leaves behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Instance, sleeper};
+
+fn find(dir: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => find(&path, name, found),
+            Ok(kind) if kind.is_file() && path.ends_with(name) => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
+    let mut instance = Instance::start();
+    instance.until("the image is here", |i| {
+        let list = i.podling(&["image", "inspect", "test/shell:1"]);
+        String::from_utf8_lossy(&list.stdout).contains("\"unpacked\": true").then_some(())
+    });
+    instance.kill_podling();
+    let mut found = Vec::new();
+    find(&instance.root().join("c"), "fs/bin/busybox", &mut found);
+    assert_eq!(found.len(), 1, "{found:?}");
+    fs::write(&found[0], "").expect("nothing runs from it");
+    // The boot in which it was written is another one.
+    fs::write(instance.root().join("var/lib/podling/boot"), "another-boot").expect("writable");
+    instance.start_podling();
+    instance.write("web.yaml", &sleeper("web"));
+    instance.ready("web");
+    assert_eq!(instance.exec("web", "cat /etc/image"), "test/shell:1");
+    assert!(instance.says("damaged by the last shutdown"));
+    // Ended in good order, nobody suspects anything.
+    instance.restart_podling();
+    assert_eq!(instance.log().matches("went down unannounced").count(), 1);
+}

@@ -25,13 +25,15 @@ pub struct RuntimeSlot {
     board: Board,
     paths: crate::settings::Paths,
     manifest_dirs: Vec<PathBuf>,
+    signature_policy: PathBuf,
 }
 
 impl RuntimeSlot {
     /// An empty slot; the board tells which container of a pod is current.
     pub fn new(board: Board, settings: &crate::settings::Settings) -> Self {
         let (paths, manifest_dirs) = (settings.paths.clone(), settings.manifest_dirs.clone());
-        Self { runtime: Arc::default(), board, paths, manifest_dirs }
+        let signature_policy = settings.images.signature_policy.clone();
+        Self { runtime: Arc::default(), board, paths, manifest_dirs, signature_policy }
     }
 
     /// containerd answers.
@@ -98,7 +100,8 @@ impl RuntimeAccess for RuntimeSlot {
 
     fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move {
-            let names = image::import_path(self.get()?.containerd(), &archive).await;
+            let names =
+                image::import_path(self.get()?.containerd(), &archive, Some(&self.signature_policy)).await;
             let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
             tracing::info!("imported {}", names.join(", "));
             self.get()?.images().arrived();

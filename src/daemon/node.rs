@@ -102,7 +102,7 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
     let (mut before, mut imported) = (contents(&dir), None);
     loop {
         if imported.as_ref() != Some(&before) {
-            let done = import(&runtime, &dir, &state, &board).await;
+            let done = import(&runtime, &dir, &state, &settings.images.signature_policy, &board).await;
             arrived.notify_one();
             imported = done.then(|| before.clone());
         }
@@ -120,8 +120,8 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
 }
 
 /// Imports what is new; false when something failed that may go well the next time.
-async fn import(runtime: &Runtime, dir: &Path, state: &Path, board: &Board) -> bool {
-    let report = preload(dir, state, runtime.containerd()).await;
+async fn import(runtime: &Runtime, dir: &Path, state: &Path, policy: &Path, board: &Board) -> bool {
+    let report = preload(dir, state, runtime.containerd(), Some(policy)).await;
     if !report.imported.is_empty() {
         // Each is in the log already.
         let text = format!("imported {}", report.imported.join(", "));

@@ -9,6 +9,7 @@ use super::link::link;
 use super::reader::ReadError;
 use super::reference::InvalidImageName;
 use super::unpack::unpack;
+use super::verify::{self, Policy, PolicyError, Rejected};
 use crate::runtime::containerd::images::ImageRecord;
 use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
 
@@ -66,6 +67,22 @@ pub enum ImportError {
         /// What is wrong with the name.
         source: InvalidImageName,
     },
+    /// The signature policy cannot be read.
+    #[error("cannot import {path}: {source}")]
+    Policy {
+        /// The archive.
+        path: PathBuf,
+        /// What is wrong.
+        source: PolicyError,
+    },
+    /// The signature policy does not take it.
+    #[error("cannot import {path}: {source}")]
+    Rejected {
+        /// The archive.
+        path: PathBuf,
+        /// Why.
+        source: Rejected,
+    },
     /// containerd failed.
     #[error("cannot import {path}: {source}")]
     Runtime {
@@ -104,11 +121,21 @@ impl ImportError {
 /// Imports an OCI layout (tar file or directory) or a `docker save` archive, plain or compressed with
 /// gzip or zstd, and unpacks what runs on this host. Returns the full names of the images. Names that
 /// existed point at the new images from then on; running containers keep what they have.
-pub async fn import_path(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+///
+/// With a signature `policy`, an image that it does not accept is not unpacked and gets no name.
+pub async fn import_path(
+    client: &Containerd,
+    path: &Path,
+    policy: Option<&Path>,
+) -> Result<Vec<String>, ImportError> {
+    let policy = match policy.map(Policy::load) {
+        None => None,
+        Some(loaded) => loaded.map_err(|source| ImportError::Policy { path: path.to_owned(), source })?,
+    };
     let failed = |e| ImportError::runtime(path, e);
     client.ensure_namespace().await.map_err(failed)?;
     let lease = client.lease("import").await.map_err(failed)?;
-    let names = import_held(lease.client(), path).await;
+    let names = import_held(lease.client(), path, policy.as_ref()).await;
     // Also after a failure: the blobs of half an import go at once.
     if let Err(e) = lease.release().await {
         tracing::debug!("{e}; it ends by itself within an hour");
@@ -116,11 +143,20 @@ pub async fn import_path(client: &Containerd, path: &Path) -> Result<Vec<String>
     names
 }
 
-async fn import_held(client: &Containerd, path: &Path) -> Result<Vec<String>, ImportError> {
+async fn import_held(
+    client: &Containerd,
+    path: &Path,
+    policy: Option<&Policy>,
+) -> Result<Vec<String>, ImportError> {
     let failed = |e| ImportError::runtime(path, e);
     let ingested = ingest(client, path).await?;
     let mut names = Vec::new();
     for image in assemble(client, path, &ingested).await? {
+        if let Some(policy) = policy {
+            let signatures = verify::beside(path);
+            let checked = policy.check("oci-archive", &image.name, &image.target.digest, &signatures);
+            checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
+        }
         link(client, &image.path, &image.manifest).await.map_err(failed)?;
         unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
             if e.class() == ErrorClass::InvalidArgument {

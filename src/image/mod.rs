@@ -21,6 +21,7 @@ mod reader;
 mod reference;
 mod store;
 mod unpack;
+pub mod verify;
 
 pub use archive::{ImportError, import_path};
 pub use export::{ExportError, export};

@@ -51,7 +51,7 @@ const VERSION: u32 = 1;
 /// the order of their names. `state` is the file that remembers what was imported; archives that are
 /// unchanged and whose images containerd still has are passed over. A directory that does not exist holds
 /// nothing. Call it again for what is dropped in later, or [`import_path`] for one file.
-pub async fn preload(dir: &Path, state: &Path, client: &Containerd) -> PreloadReport {
+pub async fn preload(dir: &Path, state: &Path, client: &Containerd, policy: Option<&Path>) -> PreloadReport {
     let mut report = PreloadReport::default();
     let archives = match archives(dir) {
         Ok(archives) => archives,
@@ -72,7 +72,7 @@ pub async fn preload(dir: &Path, state: &Path, client: &Containerd) -> PreloadRe
             report.unchanged.push(path);
             continue;
         }
-        match import_path(client, &path).await {
+        match import_path(client, &path, policy).await {
             Ok(images) => {
                 report.imported.extend(images.iter().cloned());
                 // Taken before the import, so that a change during it is seen the next time.

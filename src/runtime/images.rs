@@ -31,7 +31,7 @@ pub(super) fn puller(ctd: &Containerd, settings: &Settings) -> Puller {
         strict: images.strict,
         backoff: BACKOFF,
     };
-    Puller::new(Setup::new(ctd.clone(), source), options)
+    Puller::new(Setup::new(ctd.clone(), source, Some(images.signature_policy.clone())), options)
 }
 
 impl Runtime {

@@ -26,9 +26,6 @@ use crate::system::node::node_features;
 const LOGGER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/podling-logger"));
 const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/podling-pause"));
 
-/// How long logs of removed pods stay.
-const LOGS_STAY: Duration = Duration::from_secs(24 * 3600);
-
 /// Settings that a container start depends on.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
@@ -50,6 +47,8 @@ pub struct RuntimeOptions {
     pub log_max_size: u64,
     /// Log files kept per container.
     pub log_max_files: u32,
+    /// How long logs of removed pods stay.
+    pub log_retention: Duration,
     /// The node's name.
     pub node_name: String,
     /// What pods may use of the node.
@@ -80,6 +79,7 @@ impl From<&Settings> for RuntimeOptions {
             runtime_classes: s.runtime_classes.clone(),
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
+            log_retention: s.log_retention,
             node_name: s.node_name.clone(),
             allocatable: allocatable(&s.paths.state()),
         }
@@ -302,7 +302,7 @@ impl Runtime {
                 .and_then(|t| std::time::SystemTime::now().duration_since(t).ok());
             if !uid.is_empty()
                 && !known.contains(uid)
-                && age.is_some_and(|a| a > LOGS_STAY)
+                && age.is_some_and(|a| a > self.inner.options.log_retention)
                 && let Err(e) = fs::remove_dir_all(entry.path())
             {
                 tracing::warn!("cannot remove old logs {}: {e}", entry.path().display());

@@ -37,6 +37,7 @@ pub(super) const FIELDS: &[&str] = &[
     "cgroupRoot",
     "containerLogMaxSize",
     "containerLogMaxFiles",
+    "removedPodLogRetention",
     "cniConfDir",
     "cniBinDirs",
     "resolvConf",
@@ -90,6 +91,7 @@ pub(super) struct FileSettings {
     pub cluster_dns: Option<Vec<String>>,
     pub cluster_domain: Option<String>,
     pub runtime: Option<String>,
+    pub log_retention: Option<Duration>,
     pub images: FileImages,
     pub max_pods: Option<u32>,
     pub system_reserved: Option<BTreeMap<String, Quantity>>,
@@ -181,6 +183,9 @@ impl Reader {
             "runtimeClasses" => out.runtime_classes = Some(runtime_class::read(name, value)?),
             "cgroupRoot" => out.cgroup_root = Some(checked(name, value, check::cgroup_root)?),
             "containerLogMaxSize" => out.log_max_size = Some(bytes(name, value, 1024)?),
+            "removedPodLogRetention" => {
+                out.log_retention = Some(duration(name, value, 0, 10 * 365 * 24 * HOUR)?)
+            }
             "containerLogMaxFiles" => out.log_max_files = Some(integer(name, value, 2, 1000)?),
             "cniConfDir" => out.cni_conf_dir = Some(path(name, value)?),
             "cniBinDirs" => out.cni_bin_dirs = Some(non_empty(name, paths(name, value)?)?),

@@ -16,6 +16,7 @@ pub(super) const FIELDS: &[&str] = &[
     "registryCredentialFiles",
     "imageCredentialProviderConfig",
     "imageCredentialProviderBinDir",
+    "signaturePolicy",
     "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent",
     "imageMinimumGCAge",
@@ -39,6 +40,8 @@ pub struct ImageSettings {
     pub provider_config: Option<PathBuf>,
     /// Directory of its programs (`imageCredentialProviderBinDir`).
     pub provider_dir: PathBuf,
+    /// Which images are taken, as containers' `policy.json` (`signaturePolicy`).
+    pub signature_policy: PathBuf,
     /// Percent of the disk above which images are collected (`imageGCHighThresholdPercent`); default 85.
     pub gc_high: u32,
     /// Percent down to which (`imageGCLowThresholdPercent`); default 80.
@@ -76,6 +79,7 @@ impl ImageSettings {
             credential_files,
             provider_config: None,
             provider_dir: "/usr/libexec/kubernetes/kubelet-plugins/credential-provider/exec".into(),
+            signature_policy: own("etc/podling/policy.json"),
             gc_high: 85,
             gc_low: 80,
             gc_min_age: Duration::from_secs(120),
@@ -96,6 +100,7 @@ impl ImageSettings {
         set(&mut self.credential_files, file.credential_files);
         set(&mut self.provider_dir, file.provider_dir);
         self.provider_config = file.provider_config;
+        set(&mut self.signature_policy, file.signature_policy);
         set(&mut self.gc_high, file.gc_high);
         set(&mut self.gc_low, file.gc_low);
         set(&mut self.gc_min_age, file.gc_min_age);
@@ -119,6 +124,7 @@ pub(super) struct FileImages {
     credential_files: Option<Vec<PathBuf>>,
     provider_config: Option<PathBuf>,
     provider_dir: Option<PathBuf>,
+    signature_policy: Option<PathBuf>,
     gc_high: Option<u32>,
     gc_low: Option<u32>,
     gc_min_age: Option<Duration>,
@@ -136,6 +142,7 @@ impl FileImages {
             "registryCredentialFiles" => self.credential_files = Some(paths(name, value)?),
             "imageCredentialProviderConfig" => self.provider_config = Some(path(name, value)?),
             "imageCredentialProviderBinDir" => self.provider_dir = Some(path(name, value)?),
+            "signaturePolicy" => self.signature_policy = Some(path(name, value)?),
             "imageGCHighThresholdPercent" => self.gc_high = Some(integer(name, value, 0, 100)?),
             "imageGCLowThresholdPercent" => self.gc_low = Some(integer(name, value, 0, 100)?),
             "imageMinimumGCAge" => self.gc_min_age = Some(duration(name, value, 0, 365 * 24 * HOUR)?),

@@ -139,6 +139,8 @@ pub struct Settings {
     pub cluster_domain: Option<String>,
     /// OCI runtime binary (`runc`, `crun`, a path) or none to probe; default none.
     pub runtime: Option<String>,
+    /// How long logs of removed pods stay (`removedPodLogRetention`); default 24 h.
+    pub log_retention: Duration,
     /// Pulling, credentials, collecting.
     pub images: ImageSettings,
     /// Most pods at a time (`maxPods`); default 110.
@@ -190,6 +192,7 @@ impl Settings {
             cluster_dns: Vec::new(),
             cluster_domain: None,
             runtime: None,
+            log_retention: seconds(24 * 3600),
             images: ImageSettings::defaults(&paths),
             max_pods: 110,
             system_reserved: BTreeMap::new(),
@@ -242,6 +245,7 @@ impl Settings {
             ("resolvConf", self.resolv_conf == fresh.resolv_conf),
             ("clusterDNS", self.cluster_dns == fresh.cluster_dns),
             ("clusterDomain", self.cluster_domain == fresh.cluster_domain),
+            ("removedPodLogRetention", self.log_retention == fresh.log_retention),
             ("settings of images", self.images == fresh.images),
         ];
         pairs.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
@@ -286,6 +290,7 @@ impl Settings {
         set(&mut self.priority_classes, file.priority_classes);
         self.cluster_domain = file.cluster_domain;
         self.runtime = file.runtime;
+        set(&mut self.log_retention, file.log_retention);
         self.images.apply(file.images);
     }
 

@@ -188,7 +188,7 @@ async fn the_images_directory_is_imported_once_and_again_after_changes() {
     let client = server.client().await;
     let dir = server.path().join("images");
     let state = server.path().join("images.json");
-    assert!(preload(&dir, &state, &client).await.imported.is_empty());
+    assert!(preload(&dir, &state, &client, None).await.imported.is_empty());
     fs::create_dir(&dir).unwrap();
     let image = TestImage::busybox();
     let gz = compress(&image.oci_archive("one:1", Compression::None), Compression::Gzip);
@@ -196,12 +196,12 @@ async fn the_images_directory_is_imported_once_and_again_after_changes() {
     fs::write(dir.join("two.tar"), image.docker_archive(&["two:2"])).unwrap();
     fs::write(dir.join("bad.tar"), "no archive").unwrap();
 
-    let report = preload(&dir, &state, &client).await;
+    let report = preload(&dir, &state, &client, None).await;
     assert_eq!(report.imported, ["docker.io/library/one:1", "docker.io/library/two:2"]);
     assert_eq!(report.failed.len(), 1);
     assert!(report.failed[0].to_string().contains("bad.tar is not an image archive"));
 
-    let report = preload(&dir, &state, &client).await;
+    let report = preload(&dir, &state, &client, None).await;
     assert!(report.imported.is_empty());
     assert_eq!(report.unchanged.len(), 2);
     assert_eq!(report.failed.len(), 1);
@@ -209,7 +209,7 @@ async fn the_images_directory_is_imported_once_and_again_after_changes() {
     // An image that went and an archive that changed are imported again.
     client.remove_image(&ImageRef::parse("one:1").unwrap()).await.unwrap();
     fs::write(dir.join("two.tar"), image.docker_archive(&["two:3"])).unwrap();
-    let report = preload(&dir, &state, &client).await;
+    let report = preload(&dir, &state, &client, None).await;
     assert_eq!(report.imported, ["docker.io/library/one:1", "docker.io/library/two:3"]);
 }
 

@@ -18,7 +18,7 @@ async fn archives_of_every_kind_become_the_same_unpacked_image() {
         let path = server.path().join(file);
         fs::write(&path, data).unwrap();
         let reference = ImageRef::parse(name).unwrap();
-        let names = import_path(&client, &path).await.unwrap();
+        let names = import_path(&client, &path, None).await.unwrap();
         assert_eq!(names, [reference.name()], "{file}");
         let image = client.image(&reference).await.unwrap().unwrap();
         assert!(image.unpacked, "{file}");
@@ -83,7 +83,7 @@ async fn names_come_from_annotations_or_from_the_file() {
     for (file, annotations, name) in cases {
         let path = server.path().join(file);
         fs::write(&path, tar_of(&image.oci_files(Compression::None, annotations))).unwrap();
-        assert_eq!(import_path(&client, &path).await.unwrap(), [name]);
+        assert_eq!(import_path(&client, &path, None).await.unwrap(), [name]);
     }
     let dir = server.path().join("layout");
     for (path, data) in image.oci_files(Compression::Gzip, json!({"org.opencontainers.image.ref.name": "9"}))
@@ -91,7 +91,7 @@ async fn names_come_from_annotations_or_from_the_file() {
         fs::create_dir_all(dir.join(&path).parent().unwrap()).unwrap();
         fs::write(dir.join(path), data).unwrap();
     }
-    assert_eq!(import_path(&client, &dir).await.unwrap(), ["docker.io/library/layout:9"]);
+    assert_eq!(import_path(&client, &dir, None).await.unwrap(), ["docker.io/library/layout:9"]);
     // By digest, found under its tag.
     let tagged = client.image(&ImageRef::parse("layout:9").unwrap()).await.unwrap().unwrap();
     let by_digest = ImageRef::parse(&format!("layout@{}", tagged.digest)).unwrap();
@@ -106,7 +106,7 @@ async fn several_images_and_builds_in_one_archive() {
     let other = TestImage { architecture: "s390x".into(), ..TestImage::busybox() };
     let two = server.path().join("two.tar");
     fs::write(&two, image.docker_archive(&["one:1", "two:2"])).unwrap();
-    let names = import_path(&client, &two).await.unwrap();
+    let names = import_path(&client, &two, None).await.unwrap();
     assert_eq!(names, ["docker.io/library/one:1", "docker.io/library/two:2"]);
     // An index of two builds, the foreign one first and without its blobs.
     let mut files = image.oci_files(Compression::None, json!({}));
@@ -127,7 +127,7 @@ async fn several_images_and_builds_in_one_archive() {
     files.push((format!("blobs/{}", containerd::digest(&index).replace(':', "/")), index.clone()));
     let multi = server.path().join("multi.tar");
     fs::write(&multi, tar_of(&files)).unwrap();
-    import_path(&client, &multi).await.unwrap();
+    import_path(&client, &multi, None).await.unwrap();
     let found = client.image(&ImageRef::parse("multi:1").unwrap()).await.unwrap().unwrap();
     assert_eq!(found.digest, containerd::digest(&index));
     assert!(found.unpacked);
@@ -176,7 +176,7 @@ async fn a_bad_archive_says_what_is_wrong_and_leaves_nothing() {
         (server.path().join("none.tar"), "cannot read "),
     ];
     for (path, want) in cases {
-        let e = import_path(&client, &path).await.unwrap_err();
+        let e = import_path(&client, &path, None).await.unwrap_err();
         assert!(e.to_string().contains(want), "{e}");
         assert!(!e.to_string().contains('\n'), "{e}");
     }

@@ -56,7 +56,7 @@ pub fn spec(server: &TestContainerd, id: &str, command: &str) -> Spec {
 pub async fn import_busybox(server: &TestContainerd, client: &Containerd) {
     let path = server.path().join("busybox.tar");
     fs::write(&path, TestImage::busybox().oci_archive(IMAGE, Compression::None)).unwrap();
-    assert_eq!(import_path(client, &path).await.unwrap(), [IMAGE]);
+    assert_eq!(import_path(client, &path, None).await.unwrap(), [IMAGE]);
 }
 
 /// A created, not started container.

@@ -73,6 +73,7 @@ fn the_specification_names_every_scenario_and_no_other() {
         "power_cut",
         "restarts",
         "security",
+        "signatures",
     ] {
         for test in read(&format!("tests/scenarios/{module}.rs")).split("#[test]\nfn ").skip(1) {
             let name = format!("{module}::{}", test.split('(').next().unwrap_or_default());

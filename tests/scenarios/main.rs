@@ -28,5 +28,6 @@ mod pull;
 mod pull_images;
 mod restarts;
 mod security;
+mod signatures;
 mod updates;
 mod words;

@@ -82,6 +82,28 @@ fn a_layer_that_breaks_off_is_resumed_where_it_stopped() {
 }
 
 #[test]
+fn a_pull_that_podling_was_killed_in_goes_on_where_it_was() {
+    let mut instance = Instance::start();
+    let registry = Registry::start(instance.net());
+    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
+    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    proxy.always("/blobs/", Fault::Cut(100_000));
+    instance.write("web.yaml", &web("127.0.0.1:5001/app:1", "IfNotPresent"));
+    instance.until("some of the layer came", |_| (proxy.count("range=bytes=100000-") > 0).then_some(()));
+    instance.kill_podling();
+    let before = proxy.requests().len();
+    proxy.heal();
+    instance.start_podling();
+    instance.ready("web");
+    let later = &proxy.requests()[before..];
+    assert!(later.iter().any(|r| r.contains("range=bytes=")), "{later:?}");
+    // Nothing holds the half of it any more.
+    instance.until("the pull's lease has ended", |i| {
+        i.ctr(&["leases", "ls", "-q"]).trim().is_empty().then_some(())
+    });
+}
+
+#[test]
 fn content_with_a_wrong_digest_is_refused_and_fetched_again() {
     let instance = Instance::start();
     let registry = Registry::start(instance.net());

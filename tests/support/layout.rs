@@ -87,6 +87,16 @@ impl<'a> Layout<'a> {
         self.manifest(config, vec![layer], None)
     }
 
+    /// A payload and its signature in the form of cosign; their descriptor.
+    pub fn signature(&self, payload: &[u8], signature: &str) -> Value {
+        let config = json!({"architecture": "", "os": "", "config": {}, "rootfs": {"type": "layers",
+            "diff_ids": [digest(payload)]}});
+        let config = self.blob("application/vnd.oci.image.config.v1+json", config.to_string().as_bytes());
+        let mut layer = self.blob("application/vnd.dev.cosign.simplesigning.v1+json", payload);
+        layer["annotations"] = json!({"dev.cosignproject.cosign/signature": signature});
+        self.manifest(config, vec![layer], None)
+    }
+
     /// An index over these; its descriptor.
     pub fn index(&self, manifests: &[Value]) -> Value {
         let media_type = "application/vnd.oci.image.index.v1+json";

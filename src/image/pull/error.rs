@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::image::verify::{PolicyError, Rejected};
 use crate::registry::{FailureClass, HostsError, RegistryError};
 use crate::runtime::containerd::{ErrorClass, RuntimeError};
 
@@ -28,6 +29,12 @@ pub enum PullError {
     /// It is something else than a container image.
     #[error("it is no container image: {0}")]
     NotAnImage(String),
+    /// The signature policy does not take it.
+    #[error("{0}")]
+    Rejected(#[from] Rejected),
+    /// The signature policy cannot be read.
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
     /// Its parts do not fit together.
     #[error("it is damaged: {0}")]
     Damaged(String),
@@ -50,6 +57,7 @@ impl PullError {
             Self::Registry(e) if matches!(e.class(), FailureClass::Network | FailureClass::Server) => {
                 "RegistryUnavailable"
             }
+            Self::Rejected(_) | Self::Policy(_) => "SignatureValidationFailed",
             _ => "ErrImagePull",
         }
     }
@@ -67,7 +75,8 @@ impl PullError {
                 FailureClass::Refused => "refused",
                 FailureClass::Config => "configuration",
             },
-            Self::Hosts(_) => "configuration",
+            Self::Hosts(_) | Self::Policy(_) => "configuration",
+            Self::Rejected(_) => "signature",
             Self::Runtime(_) if self.is_disk_full() => "disk-full",
             Self::Runtime(_) => "containerd",
             Self::Platform { .. } => "platform",

@@ -1,9 +1,12 @@
 //! One pull, from the name to the unpacked image.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -17,6 +20,7 @@ use crate::image::link::link;
 use crate::image::platform;
 use crate::image::reference::ImageRef;
 use crate::image::unpack::{Layers, unpack_from, unpacked_layers};
+use crate::image::verify::{self, Policy, Signature};
 use crate::registry::secrets::Keyring;
 use crate::registry::{
     Answer, Attempt, Client, ClientSource, Failure, FailureClass, RegistryError, Repository,
@@ -29,6 +33,8 @@ use crate::system::clock;
 const PULLED_LABEL: &str = "podling.dev/pulled";
 /// How long a registry may take to say whether the image that is here is the newest.
 const CHECK: Duration = Duration::from_secs(8);
+/// The policy's word for registries.
+const TRANSPORT: &str = "docker";
 /// Layers of one image fetched at once, as docker and containerd do.
 const LAYERS_AT_ONCE: usize = 3;
 /// An index in an index in an index is more than any tool writes.
@@ -43,13 +49,15 @@ pub struct Setup {
     pub ctd: Containerd,
     /// Registries.
     pub source: Arc<ClientSource>,
+    /// The signature policy's file, which need not exist.
+    pub policy: Option<PathBuf>,
     pub(super) blobs: Arc<Blobs>,
 }
 
 impl Setup {
     /// For one containerd and the registries that `source` finds.
-    pub fn new(ctd: Containerd, source: Arc<ClientSource>) -> Self {
-        Self { ctd, source, blobs: Arc::default() }
+    pub fn new(ctd: Containerd, source: Arc<ClientSource>, policy: Option<PathBuf>) -> Self {
+        Self { ctd, source, policy, blobs: Arc::default() }
     }
 }
 
@@ -99,6 +107,7 @@ pub(super) async fn pull(
     if present == Some(top.digest.as_str()) {
         return Ok(done(&top.digest, 0, true));
     }
+    verify(setup, &client, reference, &top.digest).await?;
     let lease = setup.ctd.pull_lease(&name).await?;
     let job =
         Job { setup, client, ctd: lease.client().clone(), progress: progress.clone(), name: name.clone() };
@@ -120,6 +129,47 @@ async fn check(client: &Client, tag: &str) -> Result<Option<String>, PullError> 
             Err(RegistryError { what: format!("tag {tag}"), attempts }.into())
         }
     }
+}
+
+/// Whether the signature policy takes the image. Nothing of it is stored before.
+async fn verify(setup: &Setup, client: &Client, reference: &ImageRef, digest: &str) -> Result<(), PullError> {
+    let Some(path) = &setup.policy else { return Ok(()) };
+    let Some(policy) = Policy::load(path)? else { return Ok(()) };
+    let signatures = match policy.wants_signatures(TRANSPORT, reference) {
+        true => signatures(client, digest).await?,
+        false => Vec::new(),
+    };
+    Ok(policy.check(TRANSPORT, reference, digest, &signatures)?)
+}
+
+/// The signatures that cosign stored beside the image, each a layer with its signature as an annotation.
+async fn signatures(client: &Client, digest: &str) -> Result<Vec<Signature>, PullError> {
+    let answer = match client.manifest(&verify::signature_tag(digest)).await {
+        Ok(answer) => answer,
+        Err(e) if e.class() == FailureClass::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let manifest: Manifest = json(&answer.data, &answer.digest)?;
+    let mut all = Vec::new();
+    for layer in manifest.layers.iter().filter(|l| l.media_type == verify::PAYLOAD) {
+        let signature = layer.annotation(verify::SIGNATURE).and_then(|s| STANDARD.decode(s.trim()).ok());
+        let Some(signature) = signature.filter(|_| layer.size <= verify::PAYLOAD_MAX) else { continue };
+        let mut stream = client.blob(&layer.digest, 0).await?;
+        let mut payload = Vec::new();
+        loop {
+            let broke = |failure| RegistryError {
+                what: format!("signature {}", layer.digest),
+                attempts: vec![Attempt { at: client.origin().to_owned(), failure }],
+            };
+            let Some(part) = stream.next().await.map_err(broke)? else { break };
+            payload.extend_from_slice(&part);
+            if payload.len() as u64 > verify::PAYLOAD_MAX {
+                break;
+            }
+        }
+        all.push(Signature { payload, signature });
+    }
+    Ok(all)
 }
 
 /// What a failed pull fetched stays for the next try, unless that cannot come or the disk is full.

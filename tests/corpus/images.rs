@@ -27,6 +27,8 @@ struct Wanted {
     /// Program to whether it is a plain init container's, which must end.
     programs: BTreeMap<String, bool>,
     unprivileged: bool,
+    /// What is mounted of it where it is a volume.
+    directories: BTreeSet<String>,
 }
 
 /// One image for each name that the pods use.
@@ -49,7 +51,9 @@ pub fn for_pods<'a>(corpus: &Path, pods: impl Iterator<Item = &'a PodManifest>) 
         for volume in spec.volumes.iter().flatten() {
             let reference = volume.image.as_ref().and_then(|i| i.reference.as_deref());
             if let Some(full) = reference.and_then(|name| ImageRef::parse(name).ok()) {
-                wanted.entry(full.name()).or_default();
+                let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
+                let of_this = mounts.filter(|m| m.name == volume.name).filter_map(|m| m.sub_path.clone());
+                wanted.entry(full.name()).or_default().directories.extend(of_this);
             }
         }
     }
@@ -93,6 +97,9 @@ fn build(name: &str, wanted: &Wanted) -> Image {
             (_, false) => "#!/bin/sh\nexec sleep 100000\n",
         };
         image = image.program(&path, script);
+    }
+    for directory in &wanted.directories {
+        image = image.program(&format!("{directory}/file"), "");
     }
     if wanted.kind == Kind::Serves {
         image = image.with("Entrypoint", json!(["/stand-in"])).with("Cmd", json!([]));

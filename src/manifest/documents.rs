@@ -213,7 +213,10 @@ fn read_other(root: &Node, notes: Vec<Note>, severity: Severity) -> Document {
         let advice = match kind {
             kind if TEMPLATES.contains(&kind) => "; put its template into a Pod of its own",
             "Service" | "Ingress" => "; publish ports with hostPort or hostNetwork",
-            "PersistentVolumeClaim" | "PersistentVolume" | "StorageClass" => "; use hostPath volumes",
+            "PersistentVolumeClaim" => {
+                "; a claim that a pod names is a directory of its own, which needs no document"
+            }
+            "PersistentVolume" | "StorageClass" => "; use hostPath volumes",
             _ => "",
         };
         let text = format!("podling runs Pods (v1), also in a List; this {} is not run{advice}", plain(kind));

@@ -149,12 +149,12 @@ fn whole_floats_are_integers_and_numbers_are_quantities() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}]\n")
-        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [x]}]\n    image:");
+    let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}, {name: d, glusterfs: {endpoints: e, path: p}}]\n")
+        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [nodev]}]\n    image:");
     assert_eq!(
         says(&text),
         [
-            "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
+            "error unsupported 8:56 spec.volumes[1].glusterfs: volume type glusterfs is not supported: volumes of storage systems are not mounted; mount it on the host and use hostPath",
         ]
     );
 }

@@ -121,6 +121,7 @@ impl Scene {
             seccomp_default: true,
             seccomp_file: None,
             image_volumes: &[],
+            extras: &Default::default(),
             host_devices: &devices::host_devices(Path::new("/dev")),
             attempt: 0,
         })
@@ -282,6 +283,7 @@ fn a_read_only_root_leaves_only_volumes_writable() {
         let host_path = scene.dir.path().join(path.trim_start_matches('/'));
         fs::create_dir(&host_path).unwrap();
         scene.volumes.push(VolumeMountSource {
+            no_exec: false,
             mount_path: path.into(),
             read_only,
             propagation: Propagation::Private,

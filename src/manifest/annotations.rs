@@ -4,8 +4,13 @@
 //! mistyped names, and what a change of a value makes anew. Each value has a parser below; the daemon reads
 //! values with the same parser that checked them.
 
+mod devices;
+mod mountpoint;
+mod oom_group;
 mod shm;
 mod start_after;
+mod time_zone;
+mod ulimits;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -14,8 +19,13 @@ use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
 use super::suggest::nearest;
 
+pub use devices::{DeviceWish, devices};
+pub use mountpoint::required_mount_points;
+pub use oom_group::oom_group;
 pub use shm::shm_size;
 pub use start_after::start_after;
+pub use time_zone::{TimeZone, time_zone};
+pub use ulimits::{Ulimit, ulimits};
 
 /// Before the name of each of them.
 pub const PREFIX: &str = "podling.dev/";
@@ -45,6 +55,14 @@ pub struct Annotation {
 
 /// All annotations that podling knows, by name.
 pub static ANNOTATIONS: &[Annotation] = &[
+    Annotation { name: "devices", per_container: true, reach: Reach::Containers, check: devices::check },
+    Annotation { name: "oom-group", per_container: true, reach: Reach::Containers, check: oom_group::check },
+    Annotation {
+        name: "require-mountpoint",
+        per_container: false,
+        reach: Reach::Nothing,
+        check: mountpoint::check,
+    },
     Annotation { name: "restart-on-change", per_container: false, reach: Reach::Nothing, check: check_flag },
     Annotation { name: "shm-size", per_container: false, reach: Reach::Pod, check: shm::check },
     Annotation {
@@ -53,6 +71,8 @@ pub static ANNOTATIONS: &[Annotation] = &[
         reach: Reach::Nothing,
         check: start_after::check,
     },
+    Annotation { name: "timezone", per_container: true, reach: Reach::Containers, check: time_zone::check },
+    Annotation { name: "ulimits", per_container: true, reach: Reach::Containers, check: ulimits::check },
 ];
 
 fn check_flag(value: &str, _: &Pod) -> Result<(), String> {

@@ -74,7 +74,6 @@ fn judge(field: &Field, value: &Node) -> (Support, bool) {
     let matches = |lit: &Lit| match (lit, &value.kind) {
         (Lit::Bool(a), Kind::Bool(b)) => a == b,
         (Lit::Text(a), Kind::Text(b)) => a == b,
-        (Lit::Prefix(a), Kind::Text(b)) => b.starts_with(a),
         (Lit::Empty, _) => value.is_empty_collection(),
         (Lit::Optional, _) => value.get("optional").is_some_and(|v| matches!(v.kind, Kind::Bool(true))),
         _ => false,
@@ -134,9 +133,9 @@ fn resources(findings: &mut Findings<'_>, node: &Node, path: &Path) {
 
 /// A size limit holds only where the kernel enforces it.
 fn empty_dir(findings: &mut Findings<'_>, node: &Node, path: &Path) {
-    let in_memory = node.get("medium").and_then(Node::text) == Some("Memory");
+    let in_memory = node.get("medium").and_then(Node::text).is_some_and(|medium| !medium.is_empty());
     if !in_memory && node.get("sizeLimit").is_some() {
-        let text = "sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard \
+        let text = "sizeLimit has no effect on disk: static pods are not evicted; with medium: Memory it is a hard \
             limit";
         findings.at_key(Severity::Warning, Code::NoEffect, &path.field("sizeLimit"), text);
     }

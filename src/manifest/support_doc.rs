@@ -153,7 +153,6 @@ fn exception(lit: &Lit, support: Support) -> String {
         Lit::Bool(value) => format!("`{value}`"),
         Lit::Text("") => "`\"\"`".to_owned(),
         Lit::Text(value) => format!("`{value}`"),
-        Lit::Prefix(value) => format!("`{value}*`"),
         Lit::Empty => "`{}`".to_owned(),
         Lit::Optional => "`optional: true`".to_owned(),
     };

@@ -150,11 +150,11 @@ fn whole_floats_are_integers_and_numbers_are_quantities() {
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}]\n")
-        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, subPath: x}]\n    image:");
+        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [x]}]\n    image:");
     assert_eq!(
         says(&text),
         [
-            "error unsupported 12:45 spec.containers[0].volumeMounts[0].subPath: subPath: \"x\" is not supported: the whole volume would be mounted",
+            "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
         ]
     );
 }
@@ -180,7 +180,7 @@ fn what_only_means_something_in_a_cluster_is_warned_about() {
             "warning no-effect 6:3 spec.nodeSelector: checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does not match waits",
             "warning no-effect 7:3 spec.nodeName: nodeName: \"other\" has no effect: pods are not assigned to nodes here; it runs on this node",
             "warning no-effect 8:3 spec.priority: it orders starts, and who comes first of those that wait for the node; nothing that runs is put out for it. Classes are the system's and those under priorityClasses in the settings",
-            "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: nothing evicts pods here; with medium: Memory it is a hard limit",
+            "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: static pods are not evicted; with medium: Memory it is a hard limit",
             "warning no-effect 13:1 status: status has no effect: podling reports the status itself; what the manifest says of it is ignored",
         ]
     );

@@ -50,7 +50,11 @@ async fn once(ctx: &Context, key: &PodKey, uid: &str) -> Vec<String> {
             errors.extend(ctx.runtime.sandboxes_of(uid).contains(&id).then_some(e));
         }
     }
+    // Before the files, which say which snapshots there are.
+    errors.extend(ctx.runtime.unmount_images(uid).await.err());
     match ctx.store.pod_dir(uid) {
+        // As long as snapshots are left, what names them stays.
+        Ok(_) if !errors.is_empty() => {}
         Ok(dir) => errors.extend(remove_files(dir).await),
         Err(e) => errors.push(e.to_string()),
     }

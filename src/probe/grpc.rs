@@ -77,7 +77,7 @@ pub async fn check(
     let channel = connection.map_err(|_| late(&format!("failed to connect service {address:?}")))??;
     match timeout(limit, ask(channel, service)).await {
         Err(_) => Err(late("health rpc did not complete")),
-        Ok(Ok(status)) if status == ServingStatus::Serving => Ok(()),
+        Ok(Ok(ServingStatus::Serving)) => Ok(()),
         Ok(Ok(status)) => Err(format!("service unhealthy (responded with {:?})", status.name())),
         Ok(Err(e)) if e.code() == Code::Unimplemented => Err(format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",

@@ -4,6 +4,7 @@
 //! `envFrom` comes first, later sources over earlier ones; `env` over all of them, in the order written, each
 //! value seeing what stands before it. Values are never logged, and messages never show one.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -12,7 +13,10 @@ use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, FileKey
 use super::downward::{self, DownwardError, DownwardFacts};
 use super::env_file::{self, EnvFileError};
 use super::spec::expand;
+use super::{Runtime, StartError, StartOrder};
 use crate::objects::{DataObject, ObjectKind, Objects};
+use crate::store::SandboxRecord;
+use crate::volume::PreparedVolume;
 
 /// All that the variables depend on.
 pub struct EnvInput<'a> {
@@ -239,6 +243,42 @@ fn from_file(
     match env_file::value(&text, &selector.key).map_err(failed)? {
         None if !optional => Err(failed(EnvFileError::NoKey(selector.key.clone()))),
         value => Ok(value),
+    }
+}
+
+impl Runtime {
+    /// The container's own variables. One that has no value yet leaves the container waiting.
+    pub(super) fn environment(
+        &self,
+        order: &StartOrder<'_>,
+        container: &Container,
+        volumes: &BTreeMap<String, PreparedVolume>,
+    ) -> Result<Vec<(String, String)>, StartError> {
+        let input = EnvInput {
+            pod: &order.manifest.pod,
+            container,
+            facts: &self.downward_facts(order.uid, order.sandbox),
+            objects: &self.inner.objects,
+            volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
+        };
+        tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
+    }
+
+    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
+    /// volumes are not looked at.
+    pub fn missing_variable(
+        &self,
+        pod: &Pod,
+        uid: &str,
+        sandbox: &SandboxRecord,
+        container: &Container,
+    ) -> Option<EnvError> {
+        let facts = self.downward_facts(uid, sandbox);
+        let objects = &self.inner.objects;
+        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
+            Ok(_) | Err(EnvError::File { .. }) => None,
+            Err(e) => Some(e),
+        }
     }
 }
 

@@ -48,10 +48,22 @@ impl Runtime {
         container: &Container,
         asked: Moment,
     ) -> Result<Ready, StartError> {
-        let policy = container.image_pull_policy.as_deref().and_then(PullPolicy::from_name);
+        let name = container.image.as_deref().unwrap_or_default();
+        self.image_by(manifest, name, container.image_pull_policy.as_deref(), asked).await
+    }
+
+    /// As [`Runtime::image`], by name and policy.
+    pub(super) async fn image_by(
+        &self,
+        manifest: &PodManifest,
+        image: &str,
+        policy: Option<&str>,
+        asked: Moment,
+    ) -> Result<Ready, StartError> {
+        let policy = policy.and_then(PullPolicy::from_name);
         let keys = self.keys(manifest, pod_spec(manifest)?);
         let want = Want {
-            image: container.image.as_deref().unwrap_or_default(),
+            image,
             policy: policy.unwrap_or(PullPolicy::IfNotPresent),
             keys: &keys,
             asked,
@@ -60,13 +72,17 @@ impl Runtime {
         self.images().image(&want).await.map_err(|e| not_ready(e, want.image))
     }
 
-    /// Whether the images of all of a manifest's containers are here, so that an update is held before the old
+    /// Whether the images of all of a manifest's containers and volumes are here, so that an update is held before the old
     /// pod is touched. Begins to pull what is missing.
     pub async fn check_images(&self, manifest: &PodManifest, asked: Moment) -> Result<(), StartError> {
         let spec = pod_spec(manifest)?;
         let mut first = Ok(());
-        for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-            let found = self.image(manifest, container, asked).await;
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let of_containers = containers.map(|c| (c.image.as_deref(), c.image_pull_policy.as_deref()));
+        let of_volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref());
+        let of_volumes = of_volumes.map(|i| (i.reference.as_deref(), i.pull_policy.as_deref()));
+        for (image, policy) in of_containers.chain(of_volumes) {
+            let found = self.image_by(manifest, image.unwrap_or_default(), policy, asked).await;
             match (&first, found) {
                 (Ok(()), Err(e)) => first = Err(e),
                 // One that failed says more than one that is on its way.

@@ -9,7 +9,9 @@ pub mod downward;
 mod env_file;
 pub mod environment;
 mod exec;
+mod extras;
 mod fs_group;
+mod image_mounts;
 mod images;
 mod labels;
 pub mod logs;
@@ -28,6 +30,7 @@ pub mod spec;
 mod start;
 mod stop;
 mod userns;
+mod volumes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

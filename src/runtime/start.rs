@@ -1,24 +1,21 @@
 //! Starting one container: image, user, spec, record, snapshot, task.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Container;
 
 use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
-use super::environment::{EnvError, EnvInput, environment};
-use super::mounts::mount_sources;
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::Image;
 use crate::image::pull::{Pulled, Ready};
-use crate::manifest::{PodManifest, references};
+use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::clock::Moment;
 use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
-use crate::volume::{self, VolumeInput};
+use crate::volume;
 
 /// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
 const LOGS_KEPT: usize = 2;
@@ -115,13 +112,15 @@ impl Runtime {
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
         profiles::check_apparmor(&order.manifest.pod, container, &self.inner.features)?;
         let oci_runtime = self.oci_runtime_of(spec_of_pod)?;
+        self.mount_images(order).await?;
         let volumes = volume::prepare(self.volume_input(order.manifest, order.uid, order.sandbox))
             .await
             .map_err(|e| StartError::new("FailedMount", e.to_string()))?;
         self.apply_fs_group(spec_of_pod, order.uid, order.sandbox, &volumes).await?;
         self.write_pod_files(order.manifest, order.uid, order.sandbox)?;
         let env = self.environment(order, container, &volumes)?;
-        let mounts = mount_sources(container, &volumes)?;
+        let extras = self.extras(order, container, &volumes)?;
+        let mounts = self.mount_sources(order, container, volumes, &env).await?;
         let termination_log = self.termination_log(order)?;
         let image_volumes = self.image_volumes(order, &image)?;
         let qos = qos::qos_class(spec_of_pod);
@@ -142,6 +141,7 @@ impl Runtime {
             cgroup_path: &self.inner.cgroups.container_path(order.uid, qos, &id),
             oom_score_adj: qos::oom_score_adj(spec_of_pod, container, self.inner.features.memory_bytes),
             host_devices: &host_devices,
+            extras: &extras,
             node: &self.inner.features,
             seccomp_default: self.inner.options.seccomp_default,
             seccomp_file: seccomp_file.as_ref(),
@@ -182,70 +182,6 @@ impl Runtime {
         };
         self.link_log(order, &new.id);
         Ok(Started { id: new.id, image: new.image, image_id, pid, stale, pulled, refused })
-    }
-
-    /// Before the manifests were read for the first time after a boot nobody can say that an optional object is
-    /// missing; a pod that names any waits that long.
-    fn await_objects(&self, manifest: &PodManifest) -> Result<(), StartError> {
-        let named = || references::of_pod(&manifest.pod).into_iter().next();
-        match (!self.inner.objects.known()).then(named).flatten() {
-            Some(object) => {
-                Err(StartError::config(format!("waiting for {object}: the manifests are being read")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Which ConfigMaps and Secrets the volumes of a manifest lack, so that an update is held before the old
-    /// pod is touched.
-    pub fn check_volumes(&self, manifest: &PodManifest) -> Result<(), StartError> {
-        let missing = volume::missing(&manifest.pod, &self.inner.objects);
-        missing.first().map_or(Ok(()), |e| Err(StartError::new("FailedMount", e.to_string())))
-    }
-
-    /// What the pod's volumes are made from.
-    pub fn volume_input(&self, manifest: &PodManifest, uid: &str, sandbox: &SandboxRecord) -> VolumeInput {
-        VolumeInput {
-            pod: manifest.pod.clone(),
-            uid: uid.to_owned(),
-            dir: self.inner.paths.pod(uid),
-            objects: self.inner.objects.clone(),
-            facts: self.downward_facts(uid, sandbox),
-        }
-    }
-
-    /// The container's own variables. One that has no value yet leaves the container waiting.
-    fn environment(
-        &self,
-        order: &StartOrder<'_>,
-        container: &Container,
-        volumes: &BTreeMap<String, volume::PreparedVolume>,
-    ) -> Result<Vec<(String, String)>, StartError> {
-        let input = EnvInput {
-            pod: &order.manifest.pod,
-            container,
-            facts: &self.downward_facts(order.uid, order.sandbox),
-            objects: &self.inner.objects,
-            volume: &|name| volumes.get(name).map(|v| v.host_path.clone()),
-        };
-        tokio::task::block_in_place(|| environment(&input)).map_err(|e| StartError::config(e.to_string()))
-    }
-
-    /// What a container's variables lack at present, as far as can be told while nothing is started: files of
-    /// volumes are not looked at.
-    pub fn missing_variable(
-        &self,
-        pod: &Pod,
-        uid: &str,
-        sandbox: &SandboxRecord,
-        container: &Container,
-    ) -> Option<EnvError> {
-        let facts = self.downward_facts(uid, sandbox);
-        let objects = &self.inner.objects;
-        match environment(&EnvInput { pod, container, facts: &facts, objects, volume: &|_| None }) {
-            Ok(_) | Err(EnvError::File { .. }) => None,
-            Err(e) => Some(e),
-        }
     }
 
     /// Runs what was created.

@@ -50,6 +50,11 @@ impl Paths {
         self.pods().join(uid)
     }
 
+    /// `/var/lib/podling/claims`: the directories behind persistentVolumeClaims, by namespace and name.
+    pub fn claims(&self) -> PathBuf {
+        self.state().join("claims")
+    }
+
     /// `/var/lib/podling/network`: address leases, CNI results, host ports.
     pub fn network(&self) -> PathBuf {
         self.state().join("network")

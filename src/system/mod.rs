@@ -20,6 +20,7 @@ pub mod notify;
 pub mod process;
 pub mod raw;
 pub mod signal_names;
+pub mod subpath;
 pub mod userns;
 
 /// A kernel call that failed, with what it was for.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::SystemError;
 
@@ -16,7 +16,7 @@ mod idmap;
 mod rootfs;
 
 pub use idmap::bind_mapped;
-pub use rootfs::{RootfsMount, with_rootfs};
+pub use rootfs::{RootfsMount, mount_rootfs, with_rootfs};
 
 /// How a tmpfs is made. It always is nosuid and nodev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +97,77 @@ fn make_read_only(target: &Path) -> Result<(), Errno> {
         .filter(|(old, _)| has.contains(*old))
         .fold(MountFlags::BIND | MountFlags::RDONLY, |all, (_, flag)| all | *flag);
     rustix::mount::mount_remount(target, flags, "")
+}
+
+/// Makes the mount on `target` and each one below it refuse writes. Meant for a mount that nothing is
+/// propagated to any more.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn make_read_only_below(target: &Path) -> Result<(), SystemError> {
+    let real = fs::canonicalize(target).map_err(|e| SystemError::path("resolve", target, e))?;
+    for mount in mounts_under(&real)? {
+        make_read_only(&mount).map_err(|e| SystemError::path("make read-only", &mount, e))?;
+    }
+    Ok(())
+}
+
+/// Cuts the mount on `path` and those below it off from others: no mount passes in or out any more.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn make_private(path: &Path) -> Result<(), SystemError> {
+    change(path, MountPropagationFlags::PRIVATE)
+}
+
+/// Has mounts of its source still appear below `path`, and none go out.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn make_slave(path: &Path) -> Result<(), SystemError> {
+    change(path, MountPropagationFlags::DOWNSTREAM)
+}
+
+fn change(path: &Path, how: MountPropagationFlags) -> Result<(), SystemError> {
+    rustix::mount::mount_change(path, how | MountPropagationFlags::REC)
+        .map_err(|e| SystemError::path("change the propagation of", path, e))
+}
+
+/// How the file system at a path passes mounts on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passing {
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// Mounts pass both ways.
+    pub shared: bool,
+    /// Mounts pass in.
+    pub slave: bool,
+}
+
+/// How mounts pass on where `path` is.
+///
+/// # Errors
+/// When the path cannot be resolved or `/proc/self/mountinfo` cannot be read.
+pub fn passing(path: &Path) -> Result<Passing, SystemError> {
+    let real = fs::canonicalize(path).map_err(|e| SystemError::path("resolve", path, e))?;
+    Ok(passing_in(&read_mountinfo()?, &real))
+}
+
+fn passing_in(table: &[u8], real: &Path) -> Passing {
+    let mut best = Passing { point: "/".into(), shared: false, slave: false };
+    for line in table.split(|b| *b == b'\n') {
+        let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+        let Some(point) = fields.get(4).map(|f| PathBuf::from(OsString::from_vec(unescape(f)))) else {
+            continue;
+        };
+        // A later line of the same place lies on top.
+        if real.starts_with(&point) && point.as_os_str().len() >= best.point.as_os_str().len() {
+            let optional: Vec<_> = fields[6.min(fields.len())..].iter().take_while(|f| **f != b"-").collect();
+            let has = |start: &[u8]| optional.iter().any(|f| f.starts_with(start));
+            best = Passing { point, shared: has(b"shared:"), slave: has(b"master:") };
+        }
+    }
+    best
 }
 
 /// Unmounts all that is mounted on `path`, lazily, so that users of open files do not stop it. No mount

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rustix::mount::{MountFlags, mount};
 
 use super::mount_table::MountTable;
-use super::{PreparedVolume, VolumeError, make_dir, volume_dir};
+use super::{PreparedVolume, VolumeError, huge_pages, make_dir, volume_dir};
 use crate::manifest::Quantity;
 
 /// Directory of all emptyDirs of a pod.
@@ -32,6 +32,12 @@ pub(super) fn prepare(
             let limit = source.size_limit.as_ref().map(|limit| parse(&volume.name, limit)).transpose()?;
             if !mounts.is_mount_point(&directory) {
                 mount_tmpfs(&directory, smallest(limit, spec))?;
+            }
+        }
+        medium if medium.starts_with(huge_pages::MEDIUM) => {
+            let limit = source.size_limit.as_ref().map(|limit| parse(&volume.name, limit)).transpose()?;
+            if !mounts.is_mount_point(&directory) {
+                huge_pages::mount(&volume.name, medium, spec, &directory, limit.filter(|l| *l > 0))?;
             }
         }
         other => {
@@ -59,11 +65,17 @@ fn bytes(quantity: &ApiQuantity) -> Option<u64> {
     u64::try_from(Quantity::parse(&quantity.0).ok()?.value()).ok()
 }
 
-/// What the pages may come to: the volume's limit, or the pod's memory limit when that is lower. Without either
-/// the kernel's own default holds, half of the memory.
+/// What the pages may come to: the volume's limit, the pod's memory limit, or the node's memory, whichever is lowest.
 fn smallest(limit: Option<u64>, spec: &PodSpec) -> Option<u64> {
+    let info = rustix::system::sysinfo();
+    let node = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
     // A limit of zero means none, as in the API.
-    limit.filter(|l| *l > 0).into_iter().chain(pod_memory_limit(spec)).min()
+    limit
+        .filter(|l| *l > 0)
+        .into_iter()
+        .chain(pod_memory_limit(spec))
+        .chain(Some(node).filter(|n| *n > 0))
+        .min()
 }
 
 /// The sum over the containers, if each has a limit; for pod-level resources, theirs.

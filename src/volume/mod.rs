@@ -6,34 +6,43 @@
 //! collected by `payload`, replaced as one by `atomic`, and kept in memory by `data`.
 
 mod atomic;
+mod claim;
 mod data;
 mod empty_dir;
 pub mod fs_group;
 mod host_path;
+mod huge_pages;
+mod image;
 mod mount_table;
+mod nfs;
 mod payload;
 mod remove;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Volume};
 use tokio::time::timeout;
 
 pub use self::data::{Refreshed, has_data_volumes, missing, refresh};
+use crate::manifest::annotations;
 use crate::objects::{ObjectKey, Objects};
 use crate::runtime::downward::DownwardFacts;
-use crate::system::{SystemError, mounts};
+use crate::system::{SystemError, mounts, subpath};
 
 pub use fs_group::FsGroup;
+pub use image::image_dir;
 use mount_table::MountTable;
 
 /// A file system that does not answer for so long (a dead NFS server) is given up for this attempt.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Directory of the parts of volumes, in a pod's.
+const SUBPATHS: &str = "volume-subpaths";
 /// Errors kept of one teardown: a full list of a million files helps nobody.
 const MAX_ERRORS: usize = 20;
 
@@ -102,6 +111,44 @@ pub enum VolumeError {
         /// What it is.
         what: String,
     },
+    /// Something on the host that the pod asks for is not mounted; the pod starts when it is.
+    #[error("waiting for {} to be a mount point (annotation podling.dev/require-mountpoint)", path.display())]
+    NotMounted {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Huge pages that the host does not have; the pod starts when it does.
+    #[error("volume {volume:?}: {reason}")]
+    HugePages {
+        /// The volume's name.
+        volume: String,
+        /// What is missing.
+        reason: String,
+    },
+    /// What stands in the place of a claim is of no use.
+    #[error("volume {volume:?}: {} is neither a directory nor a block device, so no claim can be mapped to it", path.display())]
+    Claim {
+        /// The volume's name.
+        volume: String,
+        /// The path on the host.
+        path: PathBuf,
+    },
+    /// An export that cannot be mounted.
+    #[error("volume {volume:?}: cannot mount {export}: {reason}")]
+    Nfs {
+        /// The volume's name.
+        volume: String,
+        /// `server:path`.
+        export: String,
+        /// Why not, in the mount helper's words.
+        reason: String,
+    },
+    /// An image that is not mounted: it was unmounted by hand.
+    #[error("volume {volume:?}: its image is not mounted")]
+    ImageNotMounted {
+        /// The volume's name.
+        volume: String,
+    },
     /// A size that is none.
     #[error("volume {volume:?}: sizeLimit {value:?} is not a quantity such as 64Mi")]
     Size {
@@ -134,7 +181,8 @@ pub enum VolumeError {
 impl VolumeError {
     /// True when nothing is wrong with the manifest or the host: what is awaited may come at any time.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Self::Waiting { .. }) || self.is_missing()
+        matches!(self, Self::Waiting { .. } | Self::NotMounted { .. } | Self::HugePages { .. })
+            || self.is_missing()
     }
 
     /// True when a ConfigMap or Secret is awaited, or a key of one.
@@ -168,6 +216,8 @@ pub struct VolumeInput {
     pub uid: String,
     /// `<pods>/<uid>`.
     pub dir: PathBuf,
+    /// Where the directories of persistentVolumeClaims are.
+    pub claims: PathBuf,
     /// ConfigMaps and Secrets.
     pub objects: Objects,
     /// What the pod may ask about itself.
@@ -186,7 +236,12 @@ impl VolumeInput {
 /// Makes all volumes of a pod ready, by name. What is ready already stays as it is.
 pub async fn prepare(input: VolumeInput) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
     let pod_name = input.pod_name();
-    let work = tokio::task::spawn_blocking(move || prepare_all(&input));
+    // One that hangs keeps its thread until the file system answers: trying again must not take another.
+    let Some(busy) = Busy::with(&input.dir) else { return Err(VolumeError::Hung { pod: pod_name }) };
+    let work = tokio::task::spawn_blocking(move || {
+        let _busy = busy;
+        prepare_all(&input)
+    });
     match timeout(LIMIT, work).await {
         Ok(Ok(result)) => result,
         Ok(Err(join)) => Err(VolumeError::Io {
@@ -201,16 +256,39 @@ pub async fn prepare(input: VolumeInput) -> Result<BTreeMap<String, PreparedVolu
 fn prepare_all(input: &VolumeInput) -> Result<BTreeMap<String, PreparedVolume>, VolumeError> {
     let Some(spec) = &input.pod.spec else { return Ok(BTreeMap::new()) };
     let volumes = spec.volumes.as_deref().unwrap_or_default();
-    if volumes.is_empty() {
+    let required = annotations::required_mount_points(&input.pod);
+    if volumes.is_empty() && required.is_empty() {
         return Ok(BTreeMap::new());
     }
     let job = Job { input, spec, mounts: &MountTable::read()? };
+    if let Some(path) = required.into_iter().find(|path| !job.mounts.is_mount_point(path)) {
+        return Err(VolumeError::NotMounted { path });
+    }
     // Those in memory first: when a file system behind another one hangs, they are done, and no thread that
     // is given up will write to them later.
     let (first, last): (Vec<_>, Vec<_>) =
         volumes.iter().partition(|volume| data::directory(volume, &input.dir).is_some());
     let all = first.into_iter().chain(last);
     all.map(|volume| Ok((volume.name.clone(), job.prepare(volume)?))).collect()
+}
+
+/// Pod directories whose volumes are being made ready.
+static BUSY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// One of them, for as long as it takes.
+struct Busy(PathBuf);
+
+impl Busy {
+    fn with(dir: &Path) -> Option<Self> {
+        let mut all = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(dir.to_owned()).then(|| Self(dir.to_owned()))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
 }
 
 /// What each kind of volume is made from.
@@ -225,9 +303,14 @@ impl Job<'_> {
     fn prepare(&self, volume: &Volume) -> Result<PreparedVolume, VolumeError> {
         match source(volume).as_deref() {
             // None at all means an empty directory.
-            None | Some("emptyDir") => empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts),
+            None | Some("emptyDir" | "ephemeral") => {
+                empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts)
+            }
             Some("configMap" | "secret" | "downwardAPI" | "projected") => data::prepare(volume, self.input),
             Some("hostPath") => host_path::prepare(volume, self.mounts),
+            Some("image") => image::prepare(volume, &self.input.dir, self.mounts),
+            Some("nfs") => nfs::prepare(volume, &self.input.dir, self.mounts),
+            Some("persistentVolumeClaim") => claim::prepare(volume, self.input),
             Some(other) => {
                 Err(VolumeError::Unsupported { volume: volume.name.clone(), what: other.to_owned() })
             }
@@ -246,6 +329,12 @@ fn volume_dir(pod_dir: &Path, plugin: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(plugin).join(name)
 }
 
+/// `<pod>/volume-subpaths/<volume>/<container>`, as the kubelet lays it out: parts of volumes, by the number of their
+/// mount.
+pub fn subpath_dir(pod_dir: &Path, volume: &str, container: &str) -> PathBuf {
+    pod_dir.join(SUBPATHS).join(volume).join(container)
+}
+
 fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
     fs::DirBuilder::new().recursive(true).mode(mode).create(path).map_err(VolumeError::io("create", path))
 }
@@ -253,7 +342,15 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), VolumeError> {
 /// Takes all volumes of a pod away: unmounts what is mounted below `pod_dir`, then removes the directory
 /// itself. Goes on after errors and returns them all (at most 20); to be repeated until it succeeds.
 pub fn teardown(pod_dir: &Path) -> Result<(), Vec<VolumeError>> {
-    let mut errors = unmount_below(pod_dir);
+    // Before the rest, and in their own way: what is below them may be shared with the host.
+    let mut errors: Vec<VolumeError> = subpath::unstage_under(&pod_dir.join(SUBPATHS))
+        .map_err(VolumeError::from)
+        .err()
+        .into_iter()
+        .collect();
+    if errors.is_empty() {
+        errors = unmount_below(pod_dir);
+    }
     if errors.is_empty() {
         // With something still mounted, removing could reach into it.
         errors = remove::remove_tree(pod_dir);
@@ -272,6 +369,11 @@ fn unmount_below(directory: &Path) -> Vec<VolumeError> {
 /// ConfigMaps, Secrets and the pod itself. Directories are moved aside at once and deleted behind. Whatever is
 /// left of that by a crash goes with [`teardown`].
 pub fn reset(pod_dir: &Path) -> Result<(), VolumeError> {
+    // Images too: the next instance may run another one of the same name.
+    subpath::unstage_under(&pod_dir.join(SUBPATHS))?;
+    if let Some(error) = unmount_below(&pod_dir.join("volumes").join(image::PLUGIN)).into_iter().next() {
+        return Err(error);
+    }
     let data = data::PLUGINS.iter().map(|(_, plugin)| *plugin);
     for plugin in data.chain([empty_dir::PLUGIN]) {
         set_aside(pod_dir, &pod_dir.join("volumes").join(plugin))?;

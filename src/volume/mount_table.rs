@@ -18,6 +18,14 @@ impl MountTable {
         Ok(Self { points: mounts::mounts_under(Path::new("/"))? })
     }
 
+    /// Whether something is mounted at a place of podling's own, without a look at what is mounted there: a server
+    /// behind it may not answer.
+    pub fn has(&self, path: &Path) -> bool {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let real = parent.canonicalize().map(|parent| parent.join(name));
+        self.points.iter().any(|point| point == real.as_deref().unwrap_or(path))
+    }
+
     /// Whether something is mounted exactly there.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -28,6 +28,7 @@ pub(super) fn input(pod: &Pod, dir: &Path) -> VolumeInput {
         pod: pod.clone(),
         uid: "uid".into(),
         dir: dir.to_owned(),
+        claims: dir.join("claims"),
         objects: Objects::default(),
         facts,
     }
@@ -189,12 +190,11 @@ async fn other_kinds_media_and_sizes_are_refused_by_name() {
     let dir = root();
     let refused =
         async |volume: Volume| make(&pod(vec![volume], None), dir.path()).await.unwrap_err().to_string();
-    let nfs = serde_json::from_value(serde_json::json!({"name": "n", "nfs": {"path": "/", "server": "s"}}))
-        .unwrap();
-    assert_eq!(refused(nfs).await, "volume \"n\": nfs is not supported");
+    let iscsi = serde_json::json!({"name": "n", "iscsi": {"targetPortal": "s", "iqn": "i", "lun": 0}});
+    assert_eq!(refused(serde_json::from_value(iscsi).unwrap()).await, "volume \"n\": iscsi is not supported");
     assert_eq!(
-        refused(empty_dir("h", "HugePages-2Mi", None)).await,
-        "volume \"h\": emptyDir medium \"HugePages-2Mi\" is not supported"
+        refused(empty_dir("h", "HugePages-3Mi", None)).await,
+        "volume \"h\": this host's kernel has no huge pages of 3Mi; see /sys/kernel/mm/hugepages for what it has"
     );
     assert_eq!(
         refused(empty_dir("s", "Memory", Some("lots"))).await,

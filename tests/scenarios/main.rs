@@ -18,6 +18,7 @@ mod harness;
 mod isolation;
 mod lifecycle;
 mod logs;
+mod mounts;
 mod names;
 mod network;
 mod pods;

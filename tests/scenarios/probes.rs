@@ -325,3 +325,34 @@ fn a_socket_probe_of_a_pod_with_an_address_of_its_own_goes_there() {
     instance.until("it says where it went", |i| i.describes("socket", &refused).then_some(()));
     assert_eq!(view.condition("ContainersReady"), "False");
 }
+
+#[test]
+fn https_is_asked_without_looking_at_the_certificate() {
+    let instance = Instance::start();
+    let key = instance.root().join("key.pem");
+    let certificate = instance.root().join("certificate.pem");
+    // For another name, of its own authority.
+    let make =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=nobody.example";
+    let made = std::process::Command::new("sh")
+        .args(["-c", &format!("{make} -keyout {} -out {} 2>&1", key.display(), certificate.display())])
+        .output()
+        .expect("sh runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    let mut server = instance
+        .net()
+        .command("openssl")
+        .args(["s_server", "-quiet", "-www", "-accept", "8443", "-key"])
+        .arg(&key)
+        .arg("-cert")
+        .arg(&certificate)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("openssl runs");
+    let probe = "readinessProbe: {httpGet: {scheme: HTTPS, port: 8443}, periodSeconds: 1}";
+    instance.write("probed.yaml", &probed("true", probe));
+    instance.ready("probed");
+    server.kill().expect("it runs");
+    server.wait().expect("it is a child");
+    instance.until_pod("probed", "is not ready", |p| !p.is_ready());
+}

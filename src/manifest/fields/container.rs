@@ -4,7 +4,7 @@ use super::Shape::{Bool, Int32, Int32s, Objects, Quantity, Text, Texts};
 use super::probe::{LIFECYCLE, PROBE};
 use super::resources::RESOURCE_REQUIREMENTS;
 use super::security::SECURITY_CONTEXT;
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused};
+use super::{HONOURED, Object, Shape, Support, f, refused};
 
 /// For the three probes.
 const PROBES: Support = refused("ephemeral containers have no probes");
@@ -35,7 +35,8 @@ pub static CONTAINER: Object = Object {
         f("terminationMessagePath", Text, HONOURED),
         f("terminationMessagePolicy", Text, HONOURED),
         f("tty", Bool, HONOURED),
-        f("volumeDevices", Objects(&VOLUME_DEVICE), refused("block devices are not supported")),
+        f("volumeDevices", Objects(&VOLUME_DEVICE), HONOURED)
+            .note("Of claims that are block devices, and of hostPath volumes of type BlockDevice"),
         f("volumeMounts", Objects(&VOLUME_MOUNT), HONOURED),
         f("workingDir", Text, HONOURED),
     ],
@@ -68,7 +69,8 @@ pub static EPHEMERAL_CONTAINER: Object = Object {
         f("terminationMessagePath", Text, HONOURED),
         f("terminationMessagePolicy", Text, HONOURED),
         f("tty", Bool, HONOURED),
-        f("volumeDevices", Objects(&VOLUME_DEVICE), refused("block devices are not supported")),
+        f("volumeDevices", Objects(&VOLUME_DEVICE), HONOURED)
+            .note("Of claims that are block devices, and of hostPath volumes of type BlockDevice"),
         f("volumeMounts", Objects(&VOLUME_MOUNT), HONOURED),
         f("workingDir", Text, HONOURED),
     ],
@@ -198,17 +200,11 @@ pub static VOLUME_MOUNT: Object = Object {
     fields: &[
         f("bindMountOptions", Texts, refused("mount options are not supported")),
         f("mountPath", Text, HONOURED),
-        f("mountPropagation", Text, refused("mounts would not pass between host and container"))
-            .but(&[(Lit::Text("None"), HONOURED), (Lit::Text(""), HONOURED)]),
+        f("mountPropagation", Text, HONOURED),
         f("name", Text, HONOURED),
         f("readOnly", Bool, HONOURED),
-        f("recursiveReadOnly", Text, refused("mounts below this one would stay writable")).but(&[
-            (Lit::Text("Disabled"), HONOURED),
-            (Lit::Text("IfPossible"), HONOURED),
-            (Lit::Text(""), HONOURED),
-        ]),
-        f("subPath", Text, refused("the whole volume would be mounted")).but(&[(Lit::Text(""), HONOURED)]),
-        f("subPathExpr", Text, refused("the whole volume would be mounted"))
-            .but(&[(Lit::Text(""), HONOURED)]),
+        f("recursiveReadOnly", Text, HONOURED),
+        f("subPath", Text, HONOURED),
+        f("subPathExpr", Text, HONOURED),
     ],
 };

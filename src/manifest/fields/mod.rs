@@ -97,8 +97,6 @@ pub enum Lit {
     Bool(bool),
     /// This string.
     Text(&'static str),
-    /// Any string that begins so.
-    Prefix(&'static str),
     /// A mapping without members.
     Empty,
     /// A mapping that says `optional: true`.

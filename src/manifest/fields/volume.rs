@@ -30,11 +30,8 @@ pub static VOLUME: Object = Object {
         f("csi", Shape::Object(&CSI_VOLUME_SOURCE), DRIVER),
         f("downwardAPI", Shape::Object(&DOWNWARD_API_VOLUME_SOURCE), HONOURED),
         f("emptyDir", Shape::Object(&EMPTY_DIR_VOLUME_SOURCE), HONOURED),
-        f(
-            "ephemeral",
-            Shape::Object(&EPHEMERAL_VOLUME_SOURCE),
-            refused("there is no cluster to bind claims; use hostPath"),
-        ),
+        f("ephemeral", Shape::Object(&EPHEMERAL_VOLUME_SOURCE), HONOURED)
+            .note("A directory on the node that goes with the pod"),
         f("fc", Shape::Object(&FC_VOLUME_SOURCE), DRIVER),
         f("flexVolume", Shape::Object(&FLEX_VOLUME_SOURCE), DRIVER),
         f("flocker", Shape::Object(&FLOCKER_VOLUME_SOURCE), DRIVER),
@@ -46,18 +43,14 @@ pub static VOLUME: Object = Object {
         ),
         f("glusterfs", Shape::Object(&GLUSTERFS_VOLUME_SOURCE), DRIVER),
         f("hostPath", Shape::Object(&HOST_PATH_VOLUME_SOURCE), HONOURED),
-        f(
-            "image",
-            Shape::Object(&IMAGE_VOLUME_SOURCE),
-            refused("images are not mounted as volumes yet; put the files on the host and use hostPath"),
-        ),
+        f("image", Shape::Object(&IMAGE_VOLUME_SOURCE), HONOURED)
+            .note("Read-only, and programs in it cannot be executed"),
         f("iscsi", Shape::Object(&ISCSI_VOLUME_SOURCE), DRIVER),
         f("name", Text, HONOURED),
-        f("nfs", Shape::Object(&NFS_VOLUME_SOURCE), DRIVER),
-        f(
-            "persistentVolumeClaim",
-            Shape::Object(&PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE),
-            refused("there is no cluster to bind claims; use hostPath"),
+        f("nfs", Shape::Object(&NFS_VOLUME_SOURCE), HONOURED)
+            .note("By the host's `mount.nfs` (package nfs-common or nfs-utils), as a kubelet does"),
+        f("persistentVolumeClaim", Shape::Object(&PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE), HONOURED).note(
+            "The directory `/var/lib/podling/claims/NAMESPACE/NAME`, made when missing, kept when pods go",
         ),
         f("photonPersistentDisk", Shape::Object(&PHOTON_PERSISTENT_DISK_VOLUME_SOURCE), DRIVER),
         f("portworxVolume", Shape::Object(&PORTWORX_VOLUME_SOURCE), DRIVER),
@@ -75,11 +68,10 @@ pub static VOLUME: Object = Object {
 pub static EMPTY_DIR_VOLUME_SOURCE: Object = Object {
     name: "EmptyDirVolumeSource",
     fields: &[
-        f("medium", Text, HONOURED)
-            .but(&[(Lit::Prefix("HugePages"), refused("huge pages are not supported"))]),
+        f("medium", Text, HONOURED),
         f("mode", Int32, warned("directories are made with mode 0777")),
         f("sizeLimit", Quantity, HONOURED)
-            .note("With medium `Memory`; on disk it is not enforced, which is warned about"),
+            .note("A hard limit with medium `Memory` and `HugePages`; on disk it is not enforced, as for static pods under a kubelet, which is warned about"),
     ],
 };
 
@@ -277,16 +269,22 @@ pub static PERSISTENT_VOLUME_CLAIM_SPEC: Object = Object {
     name: "PersistentVolumeClaimSpec",
     fields: &[
         f("accessModes", Texts, HONOURED),
-        f("dataSource", Shape::Object(&TYPED_LOCAL_OBJECT_REFERENCE), HONOURED),
-        f("dataSourceRef", Shape::Object(&TYPED_OBJECT_REFERENCE), HONOURED),
-        f("resources", Shape::Object(&VOLUME_RESOURCE_REQUIREMENTS), HONOURED),
-        f("selector", Shape::Object(&LABEL_SELECTOR), HONOURED),
-        f("storageClassName", Text, HONOURED),
-        f("volumeAttributesClassName", Text, HONOURED),
-        f("volumeMode", Text, HONOURED),
-        f("volumeName", Text, HONOURED),
+        f("dataSource", Shape::Object(&TYPED_LOCAL_OBJECT_REFERENCE), CONTENT),
+        f("dataSourceRef", Shape::Object(&TYPED_OBJECT_REFERENCE), CONTENT),
+        f("resources", Shape::Object(&VOLUME_RESOURCE_REQUIREMENTS), warned("its size is not limited")),
+        f("selector", Shape::Object(&LABEL_SELECTOR), warned(ONE_PLACE)),
+        f("storageClassName", Text, warned(ONE_PLACE)).but(&[(Lit::Text(""), HONOURED)]),
+        f("volumeAttributesClassName", Text, warned(ONE_PLACE)),
+        f("volumeMode", Text, HONOURED)
+            .but(&[(Lit::Text("Block"), refused("only persistentVolumeClaims can be block devices here"))]),
+        f("volumeName", Text, warned(ONE_PLACE)),
     ],
 };
+
+/// For what chooses among kinds of storage.
+const ONE_PLACE: &str = "it is a directory on the node, whatever the class";
+/// For what a volume would be filled with.
+const CONTENT: Support = refused("nothing fills the volume; fill it in an init container");
 
 /// `TypedLocalObjectReference`.
 pub static TYPED_LOCAL_OBJECT_REFERENCE: Object = Object {

@@ -95,7 +95,7 @@ fn paths<'a>(source: &'a VolumeProjection, path: &Path) -> Vec<(&'a str, Path)> 
     all
 }
 
-fn required(value: Option<&str>, path: &Path, findings: &mut Findings<'_>) {
+pub(super) fn required(value: Option<&str>, path: &Path, findings: &mut Findings<'_>) {
     if value.is_none_or(str::is_empty) {
         findings.required(path, "");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use super::words::{Refuse, one_of, unique};
 use crate::manifest::positions::{Findings, Path};
@@ -80,4 +80,57 @@ fn propagation(mount: &VolumeMount, privileged: bool, path: &Path, findings: &mu
     if value.is_some_and(|value| value != "Disabled") && mount.read_only != Some(true) {
         findings.forbidden(&at, "may only be specified when readOnly is true");
     }
+    let passes = mount.mount_propagation.as_deref().is_some_and(|value| !matches!(value, "" | "None"));
+    if value.is_some_and(|value| value != "Disabled") && passes {
+        findings.forbidden(&at, "may only be specified when mountPropagation is None or not specified");
+    }
+}
+
+/// Checks the block devices of one container.
+pub fn check_devices(container: &Container, volumes: &[Volume], path: &Path, findings: &mut Findings<'_>) {
+    let devices = container.volume_devices.as_deref().unwrap_or_default();
+    let path = path.field("volumeDevices");
+    for (i, device) in devices.iter().enumerate() {
+        let path = path.index(i);
+        let volume = volumes.iter().find(|volume| volume.name == device.name);
+        let is_block = |volume: &Volume| {
+            let kind = volume.host_path.as_ref().and_then(|host| host.type_.as_deref());
+            volume.persistent_volume_claim.is_some() || kind == Some("BlockDevice")
+        };
+        match volume {
+            _ if device.name.is_empty() => findings.required(&path.field("name"), ""),
+            None => {
+                findings.not_found(&path.field("name"), &device.name, "the pod has no volume of this name")
+            }
+            Some(volume) if !is_block(volume) => findings.invalid(
+                &path.field("name"),
+                device.name.as_str(),
+                "can only use a persistentVolumeClaim, or a hostPath of type BlockDevice",
+            ),
+            Some(_) => {}
+        }
+        if device.device_path.is_empty() {
+            findings.required(&path.field("devicePath"), "");
+        } else if !device.device_path.starts_with('/')
+            || device.device_path.split('/').any(|part| part == "..")
+        {
+            findings.invalid(
+                &path.field("devicePath"),
+                device.device_path.as_str(),
+                "must be an absolute path and must not contain '..'",
+            );
+        }
+        if container.volume_mounts.iter().flatten().any(|mount| mount.name == device.name) {
+            findings.invalid(
+                &path.field("name"),
+                device.name.as_str(),
+                "must not already exist in volumeMounts",
+            );
+        }
+    }
+    let paths = devices.iter().enumerate();
+    let paths = paths.map(|(i, device)| (device.device_path.as_str(), path.index(i).field("devicePath")));
+    unique(paths.filter(|(value, _)| !value.is_empty()), |value, at, first| {
+        findings.invalid(at, *value, &format!("must be unique; {first} is there too"));
+    });
 }

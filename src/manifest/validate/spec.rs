@@ -8,7 +8,7 @@ use super::container::Surroundings;
 use super::words::{
     LABEL, Refuse, SUBDOMAIN, is_ip, is_label, is_subdomain, label, labels, one_of, qualified, unique,
 };
-use super::{container, node_affinity, ports, resources, security, volumes};
+use super::{container, mounts, node_affinity, ports, resources, security, volumes};
 use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
@@ -69,6 +69,7 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
     for (container, path) in init() {
         container::check(container, &around, &path, findings);
         container::resize(container, spec.restart_policy.as_deref(), &path, findings);
+        mounts::check_devices(container, spec.volumes.as_deref().unwrap_or_default(), &path, findings);
         // Init containers run one after another, so each is looked at alone.
         ports::check_host_ports(std::iter::once((container, path)), findings);
     }
@@ -76,6 +77,7 @@ fn containers(spec: &PodSpec, volumes: &HashSet<&str>, path: &Path, findings: &m
     for (container, path) in regular() {
         container::check(container, &around, &path, findings);
         container::resize(container, spec.restart_policy.as_deref(), &path, findings);
+        mounts::check_devices(container, spec.volumes.as_deref().unwrap_or_default(), &path, findings);
     }
     ports::check_host_ports(regular(), findings);
     let names = init().chain(regular()).filter(|(c, _)| !c.name.is_empty());

@@ -211,6 +211,7 @@ fn mounts_name_volumes_and_places() {
         &[
             "spec.containers[0].volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
             "spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+            "spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified",
         ],
     );
     assert_eq!(
@@ -247,10 +248,42 @@ fn volumes_have_one_source_each() {
     in_spec(
         "volumes: [{name: a, emptyDir: {medium: Disk, sizeLimit: -1}}, {name: b, emptyDir: {sizeLimit: lots}}]",
         &[
-            "spec.volumes[0].emptyDir.medium: Unsupported value: \"Disk\": supported values: \"\", \"Memory\"",
+            "spec.volumes[0].emptyDir.medium: Unsupported value: \"Disk\": supported values: \"\", \"Memory\", \"HugePages\", \"HugePages-2Mi\", \"HugePages-1Gi\"",
             "spec.volumes[0].emptyDir.sizeLimit: Invalid value: \"-1\": must be a valid resource quantity of 0 or more",
             "spec.volumes[1].emptyDir.sizeLimit: Invalid value: \"lots\": must be a quantity such as 64Mi",
         ],
+    );
+}
+
+#[test]
+fn other_kinds_of_volumes_name_what_they_need() {
+    in_spec(
+        "volumes: [{name: a, nfs: {server: '-x', path: srv}}, {name: b, image: {pullPolicy: Often}}, {name: c, persistentVolumeClaim: {claimName: a/b}}, {name: d, emptyDir: {medium: HugePages-big}}]",
+        &[
+            "spec.volumes[0].nfs.server: Invalid value: \"-x\": must be a host name or an address",
+            "spec.volumes[0].nfs.path: Invalid value: \"srv\": must be an absolute path",
+            "spec.volumes[1].image.reference: Required value",
+            "spec.volumes[1].image.pullPolicy: Unsupported value: \"Often\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+            "spec.volumes[2].persistentVolumeClaim.claimName: Invalid value: \"a/b\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (such as 'example.com'), and have at most 253 characters",
+            "spec.volumes[3].emptyDir.medium: Unsupported value: \"HugePages-big\": supported values: \"\", \"Memory\", \"HugePages\", \"HugePages-2Mi\", \"HugePages-1Gi\"",
+        ],
+    );
+}
+
+#[test]
+fn block_devices_come_of_volumes_that_can_be_some() {
+    let said = refusals(
+        "volumes: [{name: e, emptyDir: {}}, {name: p, persistentVolumeClaim: {claimName: p}}]",
+        "volumeDevices: [{name: e, devicePath: /dev/a}, {name: x, devicePath: dev}, {name: p, devicePath: /dev/a}]",
+    );
+    assert_eq!(
+        said,
+        [
+            "spec.containers[0].volumeDevices[0].name: Invalid value: \"e\": can only use a persistentVolumeClaim, or a hostPath of type BlockDevice",
+            "spec.containers[0].volumeDevices[1].name: Not found: \"x\": the pod has no volume of this name",
+            "spec.containers[0].volumeDevices[1].devicePath: Invalid value: \"dev\": must be an absolute path and must not contain '..'",
+            "spec.containers[0].volumeDevices[2].devicePath: Invalid value: \"/dev/a\": must be unique; spec.containers[0].volumeDevices[0].devicePath is there too",
+        ]
     );
 }
 

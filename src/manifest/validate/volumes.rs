@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{PodSpec, Volume};
 
-use super::files;
-use super::words::{LABEL, Refuse, is_label, one_of, unique};
+use super::files::{self, required};
+use super::words::{LABEL, Refuse, SUBDOMAIN, is_label, is_subdomain, one_of, unique};
 use crate::manifest::fields::VOLUME;
 use crate::manifest::positions::{Findings, Path, members};
 use crate::manifest::quantity::Quantity;
@@ -64,12 +64,57 @@ fn check_volume(volume: &Volume, spec: &PodSpec, path: &Path, findings: &mut Fin
                 Ok(_) => {}
             }
         }
-        let medium = empty.medium.as_deref().filter(|medium| !medium.starts_with("HugePages"));
-        one_of(findings, &path.field("medium"), medium, &["", "Memory"]);
+        let medium = empty.medium.as_deref().filter(|medium| !is_huge(medium));
+        one_of(
+            findings,
+            &path.field("medium"),
+            medium,
+            &["", "Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi"],
+        );
     }
     files::check(volume, spec, path, findings);
-    if volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name.is_empty()) {
-        findings.required(&path.field("persistentVolumeClaim").field("claimName"), "");
+    if let Some(claim) = &volume.persistent_volume_claim {
+        let path = path.field("persistentVolumeClaim").field("claimName");
+        if claim.claim_name.is_empty() {
+            findings.required(&path, "");
+        } else if !is_subdomain(&claim.claim_name) {
+            findings.invalid(&path, claim.claim_name.as_str(), SUBDOMAIN);
+        }
+    }
+    if let Some(nfs) = &volume.nfs {
+        let path = path.field("nfs");
+        required(Some(&nfs.server), &path.field("server"), findings);
+        required(Some(&nfs.path), &path.field("path"), findings);
+        if !nfs.path.is_empty() && !nfs.path.starts_with('/') {
+            findings.invalid(&path.field("path"), nfs.path.as_str(), "must be an absolute path");
+        }
+        if nfs.server.starts_with('-') || nfs.server.contains(|c: char| c.is_whitespace() || c == ',') {
+            findings.invalid(&path.field("server"), nfs.server.as_str(), "must be a host name or an address");
+        }
+    }
+    if let Some(image) = &volume.image {
+        let path = path.field("image");
+        required(image.reference.as_deref(), &path.field("reference"), findings);
+        one_of(
+            findings,
+            &path.field("pullPolicy"),
+            image.pull_policy.as_deref(),
+            &["Always", "IfNotPresent", "Never"],
+        );
+    }
+    if let Some(claim) = &volume.ephemeral {
+        if claim.volume_claim_template.is_none() {
+            findings.required(&path.field("ephemeral").field("volumeClaimTemplate"), "");
+        }
+    }
+}
+
+/// `HugePages`, alone or with a size.
+fn is_huge(medium: &str) -> bool {
+    match medium.strip_prefix("HugePages") {
+        Some("") => true,
+        Some(size) => size.strip_prefix('-').is_some_and(|size| Quantity::parse(size).is_ok()),
+        None => false,
     }
 }
 

@@ -71,12 +71,28 @@ impl Containerd {
 
     /// Makes the read-only root `key` over the image layers `chain_id`, or finds it there.
     pub async fn view_rootfs(&self, key: &str, chain_id: &str) -> Result<Vec<Mount>, RuntimeError> {
+        self.view(key, chain_id, Default::default()).await
+    }
+
+    /// As [`Containerd::view_rootfs`], for a view that no container or lease holds: it stays until it is removed.
+    pub async fn keep_view(&self, key: &str, chain_id: &str) -> Result<Vec<Mount>, RuntimeError> {
+        // The collector spares what has this label, and what it is made of.
+        let label = ("containerd.io/gc.root".to_owned(), jiff::Timestamp::now().to_string());
+        self.view(key, chain_id, [label].into()).await
+    }
+
+    async fn view(
+        &self,
+        key: &str,
+        chain_id: &str,
+        labels: std::collections::HashMap<String, String>,
+    ) -> Result<Vec<Mount>, RuntimeError> {
         let mut client = self.snapshots_client();
         let request = self.request(ViewSnapshotRequest {
             snapshotter: self.snapshotter().await?,
             key: key.to_owned(),
             parent: chain_id.to_owned(),
-            labels: Default::default(),
+            labels,
         });
         match self.call("view root file system", key, DEADLINE, Lane::Store, client.view(request)).await {
             Ok(answer) => Ok(answer.mounts.into_iter().map(Mount::from).collect()),

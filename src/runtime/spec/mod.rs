@@ -23,6 +23,7 @@ mod annotations;
 mod apparmor;
 mod capabilities;
 mod expansion;
+mod extras;
 mod mounts;
 mod pause;
 mod process;
@@ -37,7 +38,8 @@ pub mod sysctls;
 pub mod user;
 
 pub use apparmor::AppArmor;
-pub use expansion::expand;
+pub use expansion::{expand, expand_strictly};
+pub use extras::{DeviceGrant, Extras};
 pub use mounts::{Propagation, VolumeMountSource};
 pub use pause::{PauseInput, pause};
 pub use process::exec_process;
@@ -85,6 +87,8 @@ pub struct SpecInput<'a> {
     pub image_volumes: &'a [(String, PathBuf)],
     /// Devices for a privileged container, from [`crate::system::devices::host_devices`].
     pub host_devices: &'a [HostDevice],
+    /// What it is given beyond the Pod API.
+    pub extras: &'a Extras,
     /// How many instances of this container there were before.
     pub attempt: u32,
 }
@@ -287,9 +291,11 @@ pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
     map_ids(&mut linux, input.sandbox);
     let labels = selinux::labels(input);
     linux.set_mount_label(labels.as_ref().map(|l| l.mount.clone()));
-    if input.privileged() {
-        linux.set_devices(Some(input.host_devices.iter().map(device).collect()));
-    } else if !security::unmasked_proc(input) {
+    let nodes = extras::nodes(input.host_devices, &input.extras.devices);
+    if input.privileged() || !nodes.is_empty() {
+        linux.set_devices(Some(nodes.into_iter().map(device).collect()));
+    }
+    if !input.privileged() && !security::unmasked_proc(input) {
         linux
             .set_masked_paths(Some(security::masked_paths(input.node)))
             .set_readonly_paths(Some(security::read_only_paths()));

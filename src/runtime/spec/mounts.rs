@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use oci_spec::runtime::Mount;
 
-use super::{SandboxPaths, SpecError, SpecInput};
+use super::{SandboxPaths, SpecError, SpecInput, extras};
 
 /// A volume mount, with what is behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct VolumeMountSource {
     pub read_only: bool,
     /// What becomes of mounts made later.
     pub propagation: Propagation,
+    /// Programs in it cannot be executed.
+    pub no_exec: bool,
     /// File or directory on the host; exists.
     pub host_path: PathBuf,
 }
@@ -62,6 +64,11 @@ pub(super) fn of(input: &SpecInput<'_>) -> Result<Vec<Mount>, SpecError> {
             extra.push(bind(path, host, false, Propagation::Private));
         }
     }
+    for (path, host) in &input.extras.files {
+        if extras::is_free(path, own.iter().map(Mount::destination)) {
+            extra.push(bind(path.clone(), host, true, Propagation::Private));
+        }
+    }
     extra.extend(own);
     extra.sort_by_key(|m| m.destination().components().count());
 
@@ -91,7 +98,12 @@ fn volume_mounts(input: &SpecInput<'_>) -> Result<Vec<Mount>, SpecError> {
         .mounts
         .iter()
         .map(|m| {
-            Ok(bind(clean(input, "mountPath", &m.mount_path)?, &m.host_path, m.read_only, m.propagation))
+            let path = clean(input, "mountPath", &m.mount_path)?;
+            let mut mount = bind(path, &m.host_path, m.read_only, m.propagation);
+            if m.no_exec {
+                mount.options_mut().get_or_insert_default().push("noexec".to_owned());
+            }
+            Ok(mount)
         })
         .collect()
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use oci_spec::image::Config;
 use oci_spec::runtime::{Capability, Process, Spec, User};
 
-use super::{ResolvedUser, SpecError, SpecInput, apparmor, capabilities, expansion, mounts, security};
+use super::{
+    ResolvedUser, SpecError, SpecInput, apparmor, capabilities, expansion, extras, mounts, security,
+};
 
 /// `PATH` where the image sets none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -32,6 +34,7 @@ pub(super) fn of(
         .set_env(Some(env))
         .set_cwd(working_dir(input, config)?)
         .set_capabilities(Some(capabilities::sets(rights)))
+        .set_rlimits(extras::rlimits(&input.extras.ulimits))
         .set_no_new_privileges(Some(security::no_new_privileges(input)))
         .set_oom_score_adj(Some(input.node.clamp_oom_score_adj(input.oom_score_adj)));
     process.set_apparmor_profile(apparmor::profile(input)?).set_selinux_label(selinux_label);
@@ -98,7 +101,7 @@ fn merge_env(input: &SpecInput<'_>, config: Option<&Config>, own: &[(String, Str
             None => all.retain(|(name, _)| name != entry),
         }
     }
-    for (name, value) in own {
+    for (name, value) in input.extras.env.iter().chain(own) {
         set(&mut all, name, value);
     }
     all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()

@@ -2,21 +2,23 @@
 
 use std::collections::HashMap;
 
-use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxHugepageLimit, LinuxMemory, LinuxResources};
+use oci_spec::runtime::{LinuxCpu, LinuxDeviceCgroup, LinuxMemory, LinuxResources};
 
-use super::{SpecError, SpecInput, qos};
+use super::{SpecError, SpecInput, extras, qos};
 use crate::manifest::Quantity;
 use crate::system::cgroup::CgroupVersion;
 
 pub(super) fn of(input: &SpecInput<'_>) -> Result<LinuxResources, SpecError> {
     check(input)?;
     let limits = qos::container_resources(input.container);
+    let mut devices = device_rules(input.privileged());
+    devices.extend(extras::device_rules(&input.extras.devices));
     let mut resources = LinuxResources::default();
     resources
-        .set_devices(Some(device_rules(input.privileged())))
+        .set_devices(Some(devices))
         .set_cpu(Some(cpu(&limits)))
         .set_memory(memory(&limits))
-        .set_hugepage_limits(huge_pages(input))
+        .set_hugepage_limits(extras::huge_pages(input.extras))
         .set_unified(unified(input));
     Ok(resources)
 }
@@ -50,25 +52,14 @@ fn memory(limits: &qos::PodResources) -> Option<LinuxMemory> {
     Some(memory)
 }
 
-/// Limits of huge pages, by page size in the kernel's words (`hugepages-2Mi` is `2MB`).
-fn huge_pages(input: &SpecInput<'_>) -> Option<Vec<LinuxHugepageLimit>> {
-    let limits = input.container.resources.as_ref()?.limits.as_ref()?;
-    let sized = limits.iter().filter_map(|(name, amount)| {
-        let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
-        let mut limit = LinuxHugepageLimit::default();
-        limit.set_page_size(format!("{size}B")).set_limit(Quantity::parse(&amount.0).ok()?.value());
-        Some(limit)
-    });
-    let all: Vec<_> = sized.collect();
-    (!all.is_empty()).then_some(all)
-}
-
-/// Version 2 only: a container out of memory dies as a whole, and containers do not swap.
+/// Version 2 only: a container out of memory dies as a whole unless the manifest says otherwise, and containers do
+/// not swap.
 fn unified(input: &SpecInput<'_>) -> Option<HashMap<String, String>> {
     if input.node.cgroup_version != CgroupVersion::V2 {
         return None;
     }
-    let mut files = HashMap::from([("memory.oom.group".to_owned(), "1".to_owned())]);
+    let whole = if input.extras.single_process_oom { "0" } else { "1" };
+    let mut files = HashMap::from([("memory.oom.group".to_owned(), whole.to_owned())]);
     if input.node.swap {
         files.insert("memory.swap.max".to_owned(), "0".to_owned());
     }

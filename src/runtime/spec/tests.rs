@@ -17,6 +17,7 @@ pub(super) struct Given {
     mounts: Vec<VolumeMountSource>,
     image_volumes: Vec<(String, PathBuf)>,
     host_devices: Vec<HostDevice>,
+    extras: Extras,
     node: NodeFeatures,
     seccomp_default: bool,
     seccomp_file: Option<SeccompFile>,
@@ -69,6 +70,7 @@ impl Given {
             mounts: Vec::new(),
             image_volumes: Vec::new(),
             host_devices: Vec::new(),
+            extras: Extras::default(),
             node: plain_node(),
             seccomp_default: false,
             seccomp_file: None,
@@ -103,6 +105,7 @@ impl Given {
             seccomp_file: self.seccomp_file.as_ref(),
             image_volumes: &self.image_volumes,
             host_devices: &self.host_devices,
+            extras: &self.extras,
             attempt: 2,
         })
     }

@@ -206,7 +206,7 @@ impl CgroupManager {
         ["cpu", "memory", "pids"].into_iter().filter(|c| !self.has(c)).collect()
     }
 
-    fn has(&self, controller: &str) -> bool {
+    pub fn has(&self, controller: &str) -> bool {
         match &self.kind {
             Kind::V1(v1) => v1.has(controller),
             Kind::V2(v2) => v2.has(controller),

@@ -53,6 +53,22 @@ pub fn with_rootfs<T: Send>(
     })
 }
 
+/// Mounts `mounts` in order on `target`, for all to see.
+///
+/// # Errors
+/// What could not be mounted and why; what was mounted until then stays.
+pub fn mount_rootfs(mounts: &[RootfsMount], target: &Path) -> Result<(), SystemError> {
+    namespaces::on_own_thread("mount-rootfs", || {
+        // A working directory of its own, for long lists of layers.
+        raw::unshare_thread(UnshareFlags::FS)
+            .map_err(|e| SystemError::call("leave the working directory", e))?;
+        for mount in mounts {
+            mount_one(mount, target)?;
+        }
+        super::make_private(target)
+    })
+}
+
 fn mount_one(mount: &RootfsMount, target: &Path) -> Result<(), SystemError> {
     let (flags, mut data) = split_options(&mount.options)?;
     let failed = |e: rustix::io::Errno| {

@@ -105,3 +105,13 @@ proptest! {
         prop_assert_eq!(unescape(&escaped), name);
     }
 }
+
+#[test]
+fn how_mounts_pass_on_is_read_from_the_mount_that_a_path_is_on() {
+    let table = b"1 0 8:1 / / rw shared:1 - ext4 /dev/a rw\n2 1 8:2 / /srv rw master:3 - ext4 /dev/b rw\n\
+                  3 2 8:3 / /srv/in rw - ext4 /dev/c rw\n";
+    let at = |path: &str| super::passing_in(table, Path::new(path));
+    assert_eq!((at("/etc").shared, at("/etc").slave), (true, false));
+    assert_eq!((at("/srv/x").shared, at("/srv/x").slave, at("/srv/x").point), (false, true, "/srv".into()));
+    assert_eq!((at("/srv/in").shared, at("/srv/in").slave), (false, false));
+}

@@ -1,6 +1,7 @@
 //! Whole specs, kept as snapshots: a change of any of them is a change of what containers are.
 
 use super::*;
+use crate::manifest::annotations::Ulimit;
 
 macro_rules! golden {
     ($name:ident, $given:expr) => {
@@ -65,6 +66,7 @@ golden!(read_only_root_with_volumes, {
         mount_path: path.into(),
         read_only,
         propagation,
+        no_exec: false,
         host_path: Path::new("/volumes").join(path.trim_matches('/').replace('/', "-")),
     };
     given.mounts = vec![
@@ -106,6 +108,44 @@ golden!(environment_and_arguments, {
             {"name": "EMPTY"}
         ]
     }))
+});
+
+golden!(beyond_the_pod_api, {
+    let mut given = Given::container(json!({"env": [{"name": "TZ", "value": "UTC"}]}));
+    given.image = image(json!({"Cmd": ["/bin/app"], "Env": ["TZ=Asia/Tokyo"]}));
+    given.node.cgroup_version = CgroupVersion::V2;
+    let device = |path: &str, block, major, minor| HostDevice {
+        path: path.into(),
+        block,
+        major,
+        minor,
+        mode: 0o660,
+        uid: 0,
+        gid: 20,
+    };
+    let grant = |device, access: &str, node| DeviceGrant { device, access: access.into(), node };
+    given.extras = Extras {
+        files: vec![("/usr/share/zoneinfo/Europe/Berlin".into(), "/usr/share/zoneinfo/Europe/Berlin".into())],
+        env: vec![("TZ".into(), "Europe/Berlin".into())],
+        ulimits: vec![
+            Ulimit { name: "nofile", soft: 1024, hard: 65536 },
+            Ulimit { name: "memlock", soft: u64::MAX, hard: u64::MAX },
+        ],
+        devices: vec![
+            grant(device("/dev/ttyUSB0", false, 188, 0), "rw", true),
+            grant(device("/dev/disk", true, 8, 16), "r", false),
+        ],
+        huge_pages: vec![("2MB".into(), 4 << 20)],
+        single_process_oom: true,
+    };
+    given.mounts = vec![VolumeMountSource {
+        mount_path: "/model".into(),
+        read_only: true,
+        propagation: Propagation::Private,
+        no_exec: true,
+        host_path: "/images/model".into(),
+    }];
+    given
 });
 
 golden!(the_default_seccomp_profile, {

@@ -10,6 +10,7 @@ use super::hash;
 use super::node::{Kind, Node, quote};
 use super::objects::{Code, Document, Origin, PodKey, PodManifest, ReadOptions, Severity};
 use super::positions::{Findings, Path};
+use super::strict;
 use super::support;
 use super::validate;
 

@@ -332,7 +332,7 @@ fn a_probe_or_hook_of_a_port_that_has_another_name_is_warned_about() {
     assert_eq!(
         says(pod),
         [
-            "warning noeffect 10:42 spec.containers[0].lifecycle.preStop.httpGet.port: wbe is no port of this container, so it fails each time; its ports are web"
+            "warning no-effect 10:43 spec.containers[0].lifecycle.preStop.httpGet.port: wbe is no port of this container, so it fails each time; its ports are web"
         ]
     );
 }

@@ -309,6 +309,35 @@ fn what_is_wrong_in_a_secret_is_said_without_showing_it() {
 }
 
 #[test]
+fn unknown_fields_of_data_objects_are_warned_about() {
+    let map =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, label: {}}\ndatas: {a: b}\nstringData: {}\n";
+    assert_eq!(
+        says(map),
+        [
+            "warning unknown 3:21 metadata.label: unknown field \"label\", it has no effect; did you mean labels?",
+            "warning unknown 4:1 datas: unknown field \"datas\", it has no effect; did you mean data?",
+            "warning unknown 5:1 stringData: unknown field \"stringData\", it has no effect",
+        ]
+    );
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\npassword: secret\n";
+    assert_eq!(says(secret), ["warning unknown 4:1 password: unknown field \"password\", it has no effect"]);
+}
+
+#[test]
+fn a_probe_or_hook_of_a_port_that_has_another_name_is_warned_about() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: i\n\
+        \x20   ports: [{name: web, containerPort: 80}]\n    readinessProbe: {tcpSocket: {port: web}}\n\
+        \x20   lifecycle: {preStop: {httpGet: {port: wbe}}}\n";
+    assert_eq!(
+        says(pod),
+        [
+            "warning no-effect 10:43 spec.containers[0].lifecycle.preStop.httpGet.port: wbe is no port of this container, so it fails each time; its ports are web"
+        ]
+    );
+}
+
+#[test]
 fn a_secret_in_a_file_that_everybody_can_read_is_refused() {
     let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
     let documents = read(text.as_bytes(), &ReadOptions { exposed: true, ..ReadOptions::default() });

@@ -9,6 +9,7 @@ mod error;
 mod hosts;
 mod login;
 pub mod secrets;
+mod transfer;
 
 pub use client::{Answer, BlobStream, Client, ClientSource, Repository};
 pub use error::{Attempt, Failure, FailureClass, RegistryError};

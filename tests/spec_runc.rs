@@ -283,7 +283,7 @@ fn a_read_only_root_leaves_only_volumes_writable() {
         let host_path = scene.dir.path().join(path.trim_start_matches('/'));
         fs::create_dir(&host_path).unwrap();
         scene.volumes.push(VolumeMountSource {
-            no_exec: false,
+            restrictions: Vec::new(),
             mount_path: path.into(),
             read_only,
             propagation: Propagation::Private,

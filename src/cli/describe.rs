@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use k8s_openapi::List;
-use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Event, Pod, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStatus, EnvVarSource, Event, Pod, Volume,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
@@ -176,6 +178,7 @@ fn containers(
         for (name, value) in super::probes::lines(spec, results, now) {
             page.line(INDENT, BODY, &name, &value);
         }
+        environment_from(page, spec);
         environment(page, spec);
         mounts(page, spec);
     }
@@ -262,8 +265,50 @@ fn environment(page: &mut Page, spec: &Container) {
     }
     page.line(INDENT, BODY, "Environment", "");
     for variable in variables {
-        let value = variable.value.as_deref().unwrap_or_default();
+        let source = variable.value_from.as_ref().map(variable_source);
+        let value = source.unwrap_or_else(|| variable.value.clone().unwrap_or_default());
         page.line(INDENT + 2, BODY - 2, &variable.name, &format!(" {value}"));
+    }
+}
+
+/// Where the value of a variable comes from, in kubectl's words; never the value, which may be secret.
+fn variable_source(from: &EnvVarSource) -> String {
+    let key = |key: &str, kind: &str, name: &str, optional: Option<bool>| {
+        format!("<set to the key '{key}' {kind} '{name}'>  Optional: {}", optional == Some(true))
+    };
+    if let Some(field) = &from.field_ref {
+        return format!(" ({}:{})", field.api_version.as_deref().unwrap_or("v1"), field.field_path);
+    }
+    if let Some(resource) = &from.resource_field_ref {
+        let container = resource.container_name.as_ref().map(|name| format!("{name}:")).unwrap_or_default();
+        return format!(" ({container}{})", resource.resource);
+    }
+    if let Some(secret) = &from.secret_key_ref {
+        return key(&secret.key, "in secret", &secret.name, secret.optional);
+    }
+    if let Some(map) = &from.config_map_key_ref {
+        return key(&map.key, "of config map", &map.name, map.optional);
+    }
+    from.file_key_ref.as_ref().map_or_else(String::new, |file| {
+        key(&file.key, &format!("of file '{}' in volume", file.path), &file.volume_name, file.optional)
+    })
+}
+
+/// The objects whose keys all become variables.
+fn environment_from(page: &mut Page, spec: &Container) {
+    let sources = spec.env_from.as_deref().unwrap_or_default();
+    if sources.is_empty() {
+        return;
+    }
+    page.line(INDENT, BODY, "Environment Variables from", "");
+    for from in sources {
+        let map = from.config_map_ref.as_ref().map(|r| ("ConfigMap", &r.name, r.optional));
+        let secret = from.secret_ref.as_ref().map(|r| ("Secret", &r.name, r.optional));
+        let Some((kind, name, optional)) = map.or(secret) else { continue };
+        let prefix = from.prefix.as_deref().filter(|p| !p.is_empty());
+        let prefix = prefix.map(|p| format!(" with prefix '{p}'")).unwrap_or_default();
+        let text = format!("{kind}{prefix}  Optional: {}", optional == Some(true));
+        page.line(INDENT + 2, BODY - 2, name, &text);
     }
 }
 

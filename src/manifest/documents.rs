@@ -10,6 +10,7 @@ use super::hash;
 use super::node::{Kind, Node, quote};
 use super::objects::{Code, Document, Origin, PodKey, PodManifest, ReadOptions, Severity};
 use super::positions::{Findings, Path};
+use super::strict;
 use super::support;
 use super::validate;
 
@@ -183,7 +184,11 @@ fn read_data(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     if text(root, "apiVersion") != "v1" {
         wrong_version(&mut findings, kind);
     }
-    let object = ObjectKind::from_name(kind).and_then(|kind| data::object(kind, &mut findings));
+    let data_kind = ObjectKind::from_name(kind);
+    if let Some(kind) = data_kind {
+        strict::unknown_in_data(&mut findings, kind, opts.strict);
+    }
+    let object = data_kind.and_then(|kind| data::object(kind, &mut findings));
     if kind == ObjectKind::Secret.as_str() && opts.exposed {
         let text = "everybody on this machine can read this file, and with it the Secret; chmod 0600 it";
         findings.error(Code::Exposed, &Path::root(), text);
@@ -213,7 +218,10 @@ fn read_other(root: &Node, notes: Vec<Note>, severity: Severity) -> Document {
         let advice = match kind {
             kind if TEMPLATES.contains(&kind) => "; put its template into a Pod of its own",
             "Service" | "Ingress" => "; publish ports with hostPort or hostNetwork",
-            "PersistentVolumeClaim" | "PersistentVolume" | "StorageClass" => "; use hostPath volumes",
+            "PersistentVolumeClaim" => {
+                "; a claim that a pod names is a directory of its own, which needs no document"
+            }
+            "PersistentVolume" | "StorageClass" => "; use hostPath volumes",
             _ => "",
         };
         let text = format!("podling runs Pods (v1), also in a List; this {} is not run{advice}", plain(kind));

@@ -1,7 +1,8 @@
 //! Fields that the Pod API does not have: what was probably meant.
 
-use super::fields::{Object, POD, Shape};
-use super::node::{Entry, quote};
+use super::data::ObjectKind;
+use super::fields::{CONFIG_MAP, OBJECT_META, Object, POD, SECRET, Shape};
+use super::node::{Entry, Kind, Node, quote};
 use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
 use super::suggest::nearest;
@@ -29,6 +30,24 @@ pub fn unknown(
     findings.at(severity, Code::Unknown, &path, entry.at, text);
 }
 
+/// Reports what a ConfigMap or Secret, or its metadata, has that the API does not.
+pub fn unknown_in_data(findings: &mut Findings<'_>, kind: ObjectKind, strict: bool) {
+    let root = findings.root();
+    let object = match kind {
+        ObjectKind::ConfigMap => &CONFIG_MAP,
+        ObjectKind::Secret => &SECRET,
+    };
+    let top = Path::root();
+    for (node, object, path) in
+        [(Some(root), object, top.clone()), (root.get("metadata"), &OBJECT_META, top.field("metadata"))]
+    {
+        let Some(Node { kind: Kind::Map(entries), .. }) = node else { continue };
+        for entry in entries.iter().filter(|entry| object.field(&entry.key).is_none()) {
+            unknown(findings, object, entry, &path, strict);
+        }
+    }
+}
+
 fn hint(object: &'static Object, name: &str) -> Option<String> {
     if name.chars().any(|c| c.is_whitespace() && !c.is_ascii()) {
         return Some(
@@ -37,6 +56,9 @@ fn hint(object: &'static Object, name: &str) -> Option<String> {
     }
     if let Some(close) = nearest(name, object.fields.iter().map(|field| field.name)) {
         return Some(format!("did you mean {close}?"));
+    }
+    if [&CONFIG_MAP, &SECRET].iter().any(|data| std::ptr::eq(*data, object)) {
+        return None;
     }
     let homes = homes(name);
     (!homes.is_empty()).then(|| format!("{name} belongs under {}", homes.join(" or ")))

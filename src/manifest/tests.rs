@@ -149,12 +149,12 @@ fn whole_floats_are_integers_and_numbers_are_quantities() {
 
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
-    let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}]\n")
-        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [x]}]\n    image:");
+    let text = pod("  hostUsers: false\n  securityContext: {fsGroup: 5, seccompProfile: {type: Localhost, localhostProfile: a}}\n  volumes: [{name: c, configMap: {name: c}}, {name: d, glusterfs: {endpoints: e, path: p}}]\n")
+        .replace("    image:", "    livenessProbe: {exec: {command: [a]}}\n    volumeMounts: [{name: c, mountPath: /c, bindMountOptions: [nodev]}]\n    image:");
     assert_eq!(
         says(&text),
         [
-            "error unsupported 12:45 spec.containers[0].volumeMounts[0].bindMountOptions: bindMountOptions is not supported: mount options are not supported",
+            "error unsupported 8:56 spec.volumes[1].glusterfs: volume type glusterfs is not supported: volumes of storage systems are not mounted; mount it on the host and use hostPath",
         ]
     );
 }
@@ -305,6 +305,35 @@ fn what_is_wrong_in_a_secret_is_said_without_showing_it() {
     assert_eq!(
         says(tls),
         ["error invalid 5:7 data[tls.key]: Required value: a Secret of type kubernetes.io/tls needs tls.key"]
+    );
+}
+
+#[test]
+fn unknown_fields_of_data_objects_are_warned_about() {
+    let map =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, label: {}}\ndatas: {a: b}\nstringData: {}\n";
+    assert_eq!(
+        says(map),
+        [
+            "warning unknown 3:21 metadata.label: unknown field \"label\", it has no effect; did you mean labels?",
+            "warning unknown 4:1 datas: unknown field \"datas\", it has no effect; did you mean data?",
+            "warning unknown 5:1 stringData: unknown field \"stringData\", it has no effect",
+        ]
+    );
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: c}\npassword: secret\n";
+    assert_eq!(says(secret), ["warning unknown 4:1 password: unknown field \"password\", it has no effect"]);
+}
+
+#[test]
+fn a_probe_or_hook_of_a_port_that_has_another_name_is_warned_about() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: i\n\
+        \x20   ports: [{name: web, containerPort: 80}]\n    readinessProbe: {tcpSocket: {port: web}}\n\
+        \x20   lifecycle: {preStop: {httpGet: {port: wbe}}}\n";
+    assert_eq!(
+        says(pod),
+        [
+            "warning no-effect 10:43 spec.containers[0].lifecycle.preStop.httpGet.port: wbe is no port of this container, so it fails each time; its ports are web"
+        ]
     );
 }
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use sha2::{Digest, Sha256};
 
 use super::board::EventType;
-use super::plan::Instance;
+use super::plan::{Instance, is_sidecar};
 use super::worker::Worker;
 use crate::manifest::{annotations, references};
 use crate::objects::{DataObject, Objects};
@@ -60,13 +60,21 @@ impl Worker {
     /// their grace.
     pub(super) fn mark_outdated(&mut self, instances: &mut [Instance]) {
         for (name, object) in self.outdated() {
-            let regular = |i: &&mut Instance| i.kind == Kind::Regular && i.is_live() && i.name == name;
-            if let Some(instance) = instances.iter_mut().find(regular) {
+            // Other init containers are let run to their end: `remake_outdated` looks after what they made.
+            let lasts = |i: &Instance| i.kind == Kind::Regular || self.is_sidecar(&i.name);
+            let found = instances.iter().position(|i| i.name == name && i.is_live() && lasts(i));
+            if let Some(instance) = found.and_then(|at| instances.get_mut(at)) {
                 instance.hash = OUTDATED.to_owned();
                 let id = instance.id.clone();
                 self.replace_outdated(&name, &id, &object);
             }
         }
+    }
+
+    fn is_sidecar(&self, name: &str) -> bool {
+        let spec = self.current.as_ref().and_then(|c| c.manifest.pod.spec.as_ref());
+        let mut init = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
+        init.any(|c| c.name == name && is_sidecar(c))
     }
 
     /// Containers that were started with other data than is in force, each with what changed; none when the

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, HostIP, PodIP, PodS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::{Health, Instance, Outcome, Plan, SandboxState, State, is_sidecar};
+use crate::manifest::Hashes;
 use crate::runtime::Kind;
 use crate::store::StatusRecord;
 
@@ -57,7 +58,7 @@ pub struct Facts<'a> {
     /// Verdicts of the probes, by container id; no entry: no probes.
     pub health: &'a BTreeMap<String, Health>,
     /// Hashes of the accepted spec's containers.
-    pub hashes: &'a BTreeMap<String, String>,
+    pub hashes: &'a Hashes,
     /// A newer manifest that cannot take over yet, and why.
     pub pending_update: Option<&'a Waiting>,
     /// Conditions that stand only while a resize waits or is under way: type to reason and message.

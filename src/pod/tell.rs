@@ -124,7 +124,7 @@ impl Worker {
             plan,
             waiting: &waiting,
             health: &self.health,
-            hashes: &current.manifest.hashes.containers,
+            hashes: &current.manifest.hashes,
             pending_update: self.pending_update.as_ref(),
             trouble: trouble.as_ref(),
             resize: resize.collect(),

@@ -83,7 +83,10 @@ impl MountInput {
             .volumes
             .get(&mount.name)
             .ok_or_else(|| StartError::config(format!("volumeMounts: no volume is named {}", mount.name)))?;
-        let image = self.images.contains(&mount.name);
+        let mut restrictions = mount.bind_mount_options.clone().unwrap_or_default();
+        if self.images.contains(&mount.name) && !restrictions.iter().any(|o| o == "noexec") {
+            restrictions.push("noexec".to_owned());
+        }
         let read_only = mount.read_only == Some(true) || volume.read_only;
         let propagation = propagation(mount);
         let sub = self.sub_path(mount)?;
@@ -100,7 +103,7 @@ impl MountInput {
             mount_path: mount.mount_path.clone(),
             read_only,
             propagation,
-            no_exec: image,
+            restrictions,
             host_path,
         })
     }

@@ -25,13 +25,14 @@ pub(super) fn prepare(
     let source = volume.empty_dir.clone().unwrap_or_default();
     let directory = volume_dir(pod_dir, PLUGIN, &volume.name);
     make_dir(directory.parent().unwrap_or(pod_dir), 0o750)?;
-    make_dir(&directory, 0o777)?;
+    let wanted = source.mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o777) & 0o1777;
+    make_dir(&directory, wanted)?;
     match source.medium.as_deref().unwrap_or_default() {
         "" => {}
         "Memory" => {
             let limit = source.size_limit.as_ref().map(|limit| parse(&volume.name, limit)).transpose()?;
             if !mounts.is_mount_point(&directory) {
-                mount_tmpfs(&directory, smallest(limit, spec))?;
+                mount_tmpfs(&directory, smallest(limit, spec), wanted)?;
             }
         }
         medium if medium.starts_with(huge_pages::MEDIUM) => {
@@ -45,11 +46,12 @@ pub(super) fn prepare(
             return Err(VolumeError::Unsupported { volume: volume.name.clone(), what });
         }
     }
-    // Explicit, as the umask took some of it: any user of the pod may write.
+    // Explicit, as the umask took some of it: any user of the pod may write, unless the manifest says otherwise.
     let mode = fs::metadata(&directory).map_err(VolumeError::io("look at", &directory))?.permissions().mode();
-    // Left alone when it is so: fsGroup adds to it.
-    if mode & 0o777 != 0o777 {
-        fs::set_permissions(&directory, Permissions::from_mode(0o777))
+    // Left alone when it is so, or has what fsGroup adds: rights of the group.
+    let group = 0o070;
+    if (mode ^ wanted) & 0o1777 & !group != 0 || wanted & !mode & group != 0 {
+        fs::set_permissions(&directory, Permissions::from_mode(wanted))
             .map_err(VolumeError::io("change the mode of", &directory))?;
     }
     Ok(PreparedVolume { host_path: directory, is_file: false, read_only: false })
@@ -91,10 +93,10 @@ fn pod_memory_limit(spec: &PodSpec) -> Option<u64> {
     })
 }
 
-fn mount_tmpfs(directory: &Path, size: Option<u64>) -> Result<(), VolumeError> {
+fn mount_tmpfs(directory: &Path, size: Option<u64>, mode: u32) -> Result<(), VolumeError> {
     let options = match size {
-        Some(bytes) => format!("mode=0777,size={bytes}"),
-        None => "mode=0777".to_owned(),
+        Some(bytes) => format!("mode={mode:o},size={bytes}"),
+        None => format!("mode={mode:o}"),
     };
     let options = CString::new(options).map_err(|e| VolumeError::io("mount", directory)(e.into()))?;
     mount("tmpfs", directory, "tmpfs", MountFlags::empty(), options.as_c_str())

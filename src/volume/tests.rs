@@ -98,6 +98,24 @@ async fn an_empty_dir_in_memory_has_the_smaller_of_its_limit_and_the_pods() {
 }
 
 #[tokio::test]
+async fn an_empty_dir_has_the_mode_of_the_manifest_and_keeps_what_fs_group_adds() {
+    let dir = root();
+    for (number, medium) in ["", "Memory"].into_iter().enumerate() {
+        let pod_dir = dir.path().join(number.to_string());
+        let mut volume = empty_dir("v", medium, Some("1Mi"));
+        volume.empty_dir.as_mut().unwrap().mode = Some(0o1700);
+        let pod = pod(vec![volume], None);
+        let path = make(&pod, &pod_dir).await.unwrap()["v"].host_path.clone();
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(), 0o1700);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o3770)).unwrap();
+        make(&pod, &pod_dir).await.unwrap();
+        assert_eq!(mode(), 0o3770);
+        teardown(&pod_dir).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_reset_empties_both_kinds_at_once() {
     let dir = root();
     let pod_dir = dir.path().join("uid");

@@ -198,6 +198,32 @@ fn a_change_of_data_restarts_annotated_pods_only_also_when_it_came_while_podling
 }
 
 #[test]
+fn a_change_of_data_restarts_the_sidecar_that_uses_it_and_nothing_else() {
+    let instance = Instance::start();
+    instance.write("conf.yaml", &config_map("conf", "one"));
+    let side = format!(
+        "  initContainers:\n  - name: side\n    image: test/shell:1\n    restartPolicy: Always\n    command: [sh, -c, \"{SLEEP}\"]\n    envFrom: [{{configMapRef: {{name: conf}}}}]\n  containers:\n"
+    );
+    instance.write("web.yaml", &annotated(&told("web", "")).replacen("  containers:\n", &side, 1));
+    let first = instance.ready("web");
+    instance.write("conf.yaml", &config_map("conf", "two"));
+    let second =
+        instance.until_pod("web", "another sidecar", |p| p.is_ready() && p.id("side") != first.id("side"));
+    assert_eq!(second.id("main"), first.id("main"));
+    has(
+        &instance
+            .ok(&["exec", "web", "-c", "side", "--", "env"])
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+        "A=two",
+    );
+    instance.stays(Duration::from_secs(2), "the new one", |i| {
+        i.pod("web").is_some_and(|p| p.id("side") == second.id("side") && p.id("main") == first.id("main"))
+    });
+}
+
+#[test]
 fn a_file_of_variables_written_by_an_init_container_reaches_the_next() {
     let instance = Instance::start();
     let more = "\

@@ -223,6 +223,29 @@ fn a_sidecar_starts_before_and_stops_after_what_it_serves() {
 }
 
 #[test]
+fn a_sidecar_holds_what_comes_after_it_until_its_startup_probe_passed() {
+    let instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = format!(
+        "initContainers:\n@side {}\n  restartPolicy: Always\n  startupProbe: {{exec: {{command: [test, -e, /log/ok]}}, periodSeconds: 1, failureThreshold: 600}}\n@init echo init >> /log/order\ncontainers:\n@main {}\n",
+        worker("side"),
+        worker("main")
+    );
+    instance.write("web.yaml", &log.pod("web", &spec));
+    log.until(&instance, "side up");
+    instance.stays(seconds(3), "the others wait", |_| log.lines() == ["side up"]);
+    let view = instance.pod("web").expect("it is known");
+    assert_eq!((view.phase().as_str(), view.waiting("main").as_str()), ("Pending", "PodInitializing"));
+    fs::write(log.0.join("ok"), "").expect("writable");
+    instance.ready("web");
+    log.until(&instance, "main up");
+    assert_eq!(log.lines(), ["side up", "init", "main up"]);
+    instance.remove("web.yaml");
+    instance.gone("web");
+    assert_eq!(log.lines()[3..], ["main down", "side down"]);
+}
+
+#[test]
 fn a_pod_with_a_sidecar_ends_with_its_regular_containers() {
     let instance = Instance::with(quick());
     let log = Log::new(&instance);

@@ -101,20 +101,26 @@ fn mounts_are_made_from_the_outside_in_and_over_files_too() {
     let text = mounting(
         "order",
         &format!(
-            "[{{name: a, emptyDir: {{}}}}, {{name: b, emptyDir: {{medium: Memory, sizeLimit: 1Mi}}}}, {{name: f, hostPath: {{path: {}/motd, type: File}}}}]",
+            "[{{name: a, emptyDir: {{}}}}, {{name: b, emptyDir: {{medium: Memory, sizeLimit: 1Mi, mode: 0750}}}}, {{name: f, hostPath: {{path: {}/motd, type: File}}}}]",
             file.path().display()
         ),
         "[{name: b, mountPath: /data/inner/deep}, {name: a, mountPath: /data}, \
+         {name: a, mountPath: /quiet, bindMountOptions: [noexec]}, \
          {name: f, mountPath: /etc/image, readOnly: true}]",
     );
     instance.write("order.yaml", &text);
     instance.ready("order");
     instance.exec("order", "touch /data/x /data/inner/deep/y");
     assert_eq!(
-        instance.exec("order", "grep -c ' /data/inner/deep tmpfs' /proc/mounts; cat /etc/image"),
-        "1\nhello"
+        instance.exec(
+            "order",
+            "grep -c ' /data/inner/deep tmpfs' /proc/mounts; cat /etc/image; stat -c %a /data/inner/deep"
+        ),
+        "1\nhello\n750"
     );
     assert_eq!(instance.exec("order", "echo no 2>/dev/null > /etc/image || echo refused"), "refused");
+    let run = "cp /bin/busybox /data/true; /data/true && echo ran; /quiet/true 2>/dev/null || echo refused";
+    assert_eq!(instance.exec("order", run), "ran\nrefused");
     let free = "dd if=/dev/zero of=/data/inner/deep/z bs=64k count=32 2>&1 | grep -c 'No space'";
     assert_eq!(instance.exec("order", free), "1", "the size limit is a hard one");
 }

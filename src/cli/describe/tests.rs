@@ -168,3 +168,36 @@ fn what_to_describe_is_said_in_either_form() {
     assert_eq!(targets(&["pod/a", "po/b"]).unwrap(), ["a", "b"]);
     assert_eq!(targets(&["web"]).unwrap_err(), "error: describe what? Say `podling describe pod NAME`");
 }
+
+#[test]
+fn variables_from_elsewhere_tell_where_from_and_never_the_value() {
+    let spec = json!({
+        "name": "app",
+        "envFrom": [
+            { "prefix": "P_", "configMapRef": { "name": "conf" } }, { "secretRef": { "name": "s", "optional": true } },
+        ],
+        "env": [
+            { "name": "A", "valueFrom": { "configMapKeyRef": { "name": "x", "key": "k" } } },
+            { "name": "B", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k", "optional": true } } },
+            { "name": "C", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+            { "name": "D", "valueFrom": { "resourceFieldRef": { "resource": "limits.cpu" } } },
+        ],
+    });
+    let spec: Container = serde_json::from_value(spec).unwrap();
+    let mut page = Page { out: String::new() };
+    environment_from(&mut page, &spec);
+    environment(&mut page, &spec);
+    let lines: Vec<String> =
+        page.out.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let expected = [
+        "Environment Variables from:",
+        "conf: ConfigMap with prefix 'P_' Optional: false",
+        "s: Secret Optional: true",
+        "Environment:",
+        "A: <set to the key 'k' of config map 'x'> Optional: false",
+        "B: <set to the key 'k' in secret 's'> Optional: true",
+        "C: (v1:status.podIP)",
+        "D: (limits.cpu)",
+    ];
+    assert_eq!(lines, expected);
+}

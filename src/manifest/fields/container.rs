@@ -198,7 +198,7 @@ pub static VOLUME_DEVICE: Object =
 pub static VOLUME_MOUNT: Object = Object {
     name: "VolumeMount",
     fields: &[
-        f("bindMountOptions", Texts, refused("mount options are not supported")),
+        f("bindMountOptions", Texts, HONOURED),
         f("mountPath", Text, HONOURED),
         f("mountPropagation", Text, HONOURED),
         f("name", Text, HONOURED),

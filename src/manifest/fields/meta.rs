@@ -69,3 +69,30 @@ pub static LABEL_SELECTOR_REQUIREMENT: Object = Object {
     name: "LabelSelectorRequirement",
     fields: &[f("key", Text, HONOURED), f("operator", Text, HONOURED), f("values", Texts, HONOURED)],
 };
+
+/// `ConfigMap`. `data.rs` decodes it; the table is for the search for unknown fields.
+pub static CONFIG_MAP: Object = Object {
+    name: "ConfigMap",
+    fields: &[
+        f("apiVersion", Text, HONOURED),
+        f("binaryData", TextMap, HONOURED),
+        f("data", TextMap, HONOURED),
+        f("immutable", Bool, HONOURED),
+        f("kind", Text, HONOURED),
+        f("metadata", super::Shape::Object(&OBJECT_META), HONOURED),
+    ],
+};
+
+/// `Secret`, as [`CONFIG_MAP`].
+pub static SECRET: Object = Object {
+    name: "Secret",
+    fields: &[
+        f("apiVersion", Text, HONOURED),
+        f("data", TextMap, HONOURED),
+        f("immutable", Bool, HONOURED),
+        f("kind", Text, HONOURED),
+        f("metadata", super::Shape::Object(&OBJECT_META), HONOURED),
+        f("stringData", TextMap, HONOURED),
+        f("type", Text, HONOURED),
+    ],
+};

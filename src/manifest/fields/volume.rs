@@ -69,7 +69,7 @@ pub static EMPTY_DIR_VOLUME_SOURCE: Object = Object {
     name: "EmptyDirVolumeSource",
     fields: &[
         f("medium", Text, HONOURED),
-        f("mode", Int32, warned("directories are made with mode 0777")),
+        f("mode", Int32, HONOURED),
         f("sizeLimit", Quantity, HONOURED)
             .note("A hard limit with medium `Memory` and `HugePages`; on disk it is not enforced, as for static pods under a kubelet, which is warned about"),
     ],

@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::probes::{self, ProbeKind};
 use super::words::{LABEL, Refuse, is_label, one_of};
 use super::{env, image, mounts, ports, resources, security};
+use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
 /// Longest argument or `NAME=value` the kernel takes, in bytes, its final NUL included
@@ -66,6 +68,7 @@ pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, find
         security::container(context, around, &path.field("securityContext"), findings);
     }
     hooks_and_probes(container, around, path, findings);
+    port_names(container, path, findings);
     restart(container, around, path, findings);
     policies(container, path, findings);
 }
@@ -138,6 +141,46 @@ fn hooks_and_probes(
             findings.forbidden(&path, "may not be set for init containers without restartPolicy=Always");
         }
         probes::check_lifecycle(lifecycle, around, &path, findings);
+    }
+}
+
+/// Probes and hooks that go to a port by a name which is none of the container's: the API takes them, and they
+/// fail each time.
+fn port_names(container: &Container, path: &Path, findings: &mut Findings<'_>) {
+    let mut used: Vec<(Path, &IntOrString)> = Vec::new();
+    let probes = [
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
+    ];
+    for (field, probe) in probes {
+        let Some(probe) = probe else { continue };
+        used.extend(probe.http_get.iter().map(|get| (path.field(field).field("httpGet"), &get.port)));
+        used.extend(probe.tcp_socket.iter().map(|to| (path.field(field).field("tcpSocket"), &to.port)));
+    }
+    if let Some(lifecycle) = &container.lifecycle {
+        for (field, hook) in [("postStart", &lifecycle.post_start), ("preStop", &lifecycle.pre_stop)] {
+            let get = hook.iter().filter_map(|hook| hook.http_get.as_ref());
+            used.extend(get.map(|get| (path.field("lifecycle").field(field).field("httpGet"), &get.port)));
+        }
+    }
+    let known: Vec<&str> = container.ports.iter().flatten().filter_map(|p| p.name.as_deref()).collect();
+    for (path, port) in used {
+        let IntOrString::String(name) = port else { continue };
+        if ports::name_fault(name).is_none() && !known.contains(&name.as_str()) {
+            let text = match known.as_slice() {
+                [] => format!(
+                    "{name} is no port of this container, so it fails each time; name one under ports"
+                ),
+                known => {
+                    let known = known.join(", ");
+                    format!(
+                        "{name} is no port of this container, so it fails each time; its ports are {known}"
+                    )
+                }
+            };
+            findings.warn(Code::NoEffect, &path.field("port"), text);
+        }
     }
 }
 

@@ -64,7 +64,18 @@ fn check_mount(
             "subPathExpr and subPath are mutually exclusive",
         );
     }
+    options(mount, path, findings);
     propagation(mount, privileged, path, findings);
+}
+
+fn options(mount: &VolumeMount, path: &Path, findings: &mut Findings<'_>) {
+    let path = path.field("bindMountOptions");
+    let options = mount.bind_mount_options.as_deref().unwrap_or_default();
+    for (i, option) in options.iter().enumerate() {
+        one_of(findings, &path.index(i), Some(option.as_str()), &["noexec", "nodev", "nosuid"]);
+    }
+    let paths = options.iter().enumerate().map(|(i, option)| (option.as_str(), path.index(i)));
+    unique(paths, |option, at, first| findings.duplicate(at, *option, &first.to_string()));
 }
 
 fn propagation(mount: &VolumeMount, privileged: bool, path: &Path, findings: &mut Findings<'_>) {

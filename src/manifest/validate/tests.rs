@@ -271,6 +271,23 @@ fn other_kinds_of_volumes_name_what_they_need() {
 }
 
 #[test]
+fn restrictions_of_mounts_and_modes_of_directories_are_checked() {
+    in_container(
+        "volumeMounts: [{name: v, mountPath: /a, bindMountOptions: [noexec, ro, noexec]}]",
+        &[
+            "spec.containers[0].volumeMounts[0].bindMountOptions[1]: Unsupported value: \"ro\": supported values: \"noexec\", \"nodev\", \"nosuid\"",
+            "spec.containers[0].volumeMounts[0].bindMountOptions[2]: Duplicate value: \"noexec\": spec.containers[0].volumeMounts[0].bindMountOptions[0] has it already",
+        ],
+    );
+    in_spec(
+        "volumes: [{name: a, emptyDir: {mode: 2000}}]",
+        &[
+            "spec.volumes[0].emptyDir.mode: Invalid value: 2000: must be a number between 0 and 01777 (octal), both inclusive",
+        ],
+    );
+}
+
+#[test]
 fn block_devices_come_of_volumes_that_can_be_some() {
     let said = refusals(
         "volumes: [{name: e, emptyDir: {}}, {name: p, persistentVolumeClaim: {claimName: p}}]",

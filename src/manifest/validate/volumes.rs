@@ -64,6 +64,13 @@ fn check_volume(volume: &Volume, spec: &PodSpec, path: &Path, findings: &mut Fin
                 Ok(_) => {}
             }
         }
+        if let Some(mode) = empty.mode.filter(|mode| !(0..=0o1777).contains(mode)) {
+            findings.invalid(
+                &path.field("mode"),
+                mode,
+                "must be a number between 0 and 01777 (octal), both inclusive",
+            );
+        }
         let medium = empty.medium.as_deref().filter(|medium| !is_huge(medium));
         one_of(
             findings,

@@ -109,7 +109,13 @@ fn not_applied(facts: &Facts<'_>) -> Option<Waiting> {
         return wait("the pod is being made anew".into());
     }
     let old = |i: &&Instance| {
-        i.kind == Kind::Regular && i.is_live() && facts.hashes.get(&i.name).is_none_or(|hash| *hash != i.hash)
+        let hash = match i.kind {
+            Kind::Regular => facts.hashes.containers.get(&i.name),
+            Kind::Init if facts.is_sidecar(&i.name) => facts.hashes.init_containers.get(&i.name),
+            // Others end by themselves, and with another entry the pod is made anew.
+            _ => return false,
+        };
+        i.is_live() && hash.is_none_or(|hash| *hash != i.hash)
     };
     let old: Vec<_> = facts.instances.iter().filter(old).map(|i| i.name.as_str()).collect();
     if old.is_empty() {

@@ -52,6 +52,7 @@ pub(super) fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> Cont
             .resources
             .clone()
             .filter(|r| running.is_some() && *r != ResourceRequirements::default()),
+        stop_signal: spec.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()),
         ..ContainerStatus::default()
     }
 }

@@ -51,7 +51,7 @@ pub fn from_record(record: &PodRecord) -> PodView {
         plan: &plan,
         waiting: &BTreeMap::new(),
         health: &health,
-        hashes: &manifest.hashes.containers,
+        hashes: &manifest.hashes,
         pending_update: None,
         trouble: None,
         resize: Vec::new(),

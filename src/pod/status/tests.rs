@@ -14,7 +14,7 @@ struct Case {
     waiting: BTreeMap<String, Waiting>,
     health: BTreeMap<String, Health>,
     stopped: bool,
-    hashes: BTreeMap<String, String>,
+    hashes: Hashes,
     trouble: Option<Waiting>,
     ending: Option<Ending>,
     conditions: BTreeMap<String, (bool, Timestamp)>,
@@ -49,7 +49,11 @@ impl Case {
             waiting: BTreeMap::new(),
             health: BTreeMap::new(),
             stopped: false,
-            hashes: regular.iter().map(|n| ((*n).into(), "h".into())).collect(),
+            hashes: Hashes {
+                containers: regular.iter().map(|n| ((*n).into(), "h".into())).collect(),
+                init_containers: init.iter().map(|n| ((*n).into(), "h".into())).collect(),
+                ..Hashes::default()
+            },
             trouble: None,
             ending: None,
             conditions: BTreeMap::new(),
@@ -233,12 +237,37 @@ fn a_pod_whose_file_is_broken_runs_on_and_says_that_it_is_not_applied() {
 #[test]
 fn a_change_is_applied_when_the_containers_before_it_are_gone() {
     let mut case = Case::new(&[], &["a"]).running("a");
-    case.hashes.insert("a".into(), "newer".into());
+    case.hashes.containers.insert("a".into(), "newer".into());
     let status = case.status();
     let applied = condition(&status, "Applied");
     assert_eq!(applied.reason.as_deref(), Some("Updating"));
     let text = "containers of the earlier manifest are still being stopped: [a]";
     assert_eq!(applied.message.as_deref(), Some(text));
+}
+
+#[test]
+fn a_sidecar_of_the_earlier_manifest_counts_and_other_init_containers_do_not() {
+    let mut case = Case::new(&["s"], &["a"]).running("s").running("a");
+    case.instances[0].kind = Kind::Init;
+    case.hashes.init_containers.insert("s".into(), "newer".into());
+    assert_eq!(condition(&case.status(), "Applied").status, "True");
+    case.spec.init_containers.as_mut().expect("there is one")[0].restart_policy = Some("Always".into());
+    let status = case.status();
+    let text = "containers of the earlier manifest are still being stopped: [s]";
+    assert_eq!(condition(&status, "Applied").message.as_deref(), Some(text));
+}
+
+#[test]
+fn the_stop_signal_of_the_manifest_is_told() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    let signal =
+        |case: &mut Case| case.status().container_statuses.expect("there is one")[0].stop_signal.clone();
+    assert_eq!(signal(&mut case), None);
+    case.spec.containers[0].lifecycle = Some(k8s_openapi::api::core::v1::Lifecycle {
+        stop_signal: Some("SIGUSR1".into()),
+        ..Default::default()
+    });
+    assert_eq!(signal(&mut case).as_deref(), Some("SIGUSR1"));
 }
 
 #[test]

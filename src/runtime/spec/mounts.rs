@@ -15,8 +15,8 @@ pub struct VolumeMountSource {
     pub read_only: bool,
     /// What becomes of mounts made later.
     pub propagation: Propagation,
-    /// Programs in it cannot be executed.
-    pub no_exec: bool,
+    /// Further restrictions: `noexec`, `nodev`, `nosuid`.
+    pub restrictions: Vec<String>,
     /// File or directory on the host; exists.
     pub host_path: PathBuf,
 }
@@ -100,9 +100,7 @@ fn volume_mounts(input: &SpecInput<'_>) -> Result<Vec<Mount>, SpecError> {
         .map(|m| {
             let path = clean(input, "mountPath", &m.mount_path)?;
             let mut mount = bind(path, &m.host_path, m.read_only, m.propagation);
-            if m.no_exec {
-                mount.options_mut().get_or_insert_default().push("noexec".to_owned());
-            }
+            mount.options_mut().get_or_insert_default().extend(m.restrictions.iter().cloned());
             Ok(mount)
         })
         .collect()

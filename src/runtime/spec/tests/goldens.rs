@@ -66,7 +66,7 @@ golden!(read_only_root_with_volumes, {
         mount_path: path.into(),
         read_only,
         propagation,
-        no_exec: false,
+        restrictions: Vec::new(),
         host_path: Path::new("/volumes").join(path.trim_matches('/').replace('/', "-")),
     };
     given.mounts = vec![
@@ -142,7 +142,7 @@ golden!(beyond_the_pod_api, {
         mount_path: "/model".into(),
         read_only: true,
         propagation: Propagation::Private,
-        no_exec: true,
+        restrictions: vec!["noexec".into(), "nodev".into()],
         host_path: "/images/model".into(),
     }];
     given

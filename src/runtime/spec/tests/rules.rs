@@ -119,7 +119,7 @@ fn capabilities_that_do_not_exist_or_cannot_be_had_are_named() {
 #[test]
 fn a_volume_replaces_the_pods_own_file_and_all_of_dev() {
     let volume = |path: &str| VolumeMountSource {
-        no_exec: false,
+        restrictions: Vec::new(),
         mount_path: path.into(),
         read_only: false,
         propagation: Propagation::Private,
@@ -152,7 +152,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     for path in ["/a/../b", ""] {
         let mut given = Given::container(json!({}));
         given.mounts = vec![VolumeMountSource {
-            no_exec: false,
+            restrictions: Vec::new(),
             mount_path: path.into(),
             read_only: false,
             propagation: Propagation::Private,
@@ -180,7 +180,7 @@ fn shared_memory_is_the_pods_or_the_hosts_or_the_containers_own() {
 #[test]
 fn propagation_of_a_volume_reaches_the_root() {
     let volume = |propagation| VolumeMountSource {
-        no_exec: false,
+        restrictions: Vec::new(),
         mount_path: "/m".into(),
         read_only: true,
         propagation,
@@ -263,7 +263,7 @@ proptest! {
             .into_iter()
             .filter(|p| seen.insert(p.clone()))
             .map(|mount_path| VolumeMountSource {
-                no_exec: false,
+                restrictions: Vec::new(),
                 mount_path,
                 read_only: false,
                 propagation: Propagation::Private,

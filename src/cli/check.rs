@@ -166,6 +166,7 @@ impl Checker {
             };
             if let Some(pod) = document.pod {
                 finding.admission(self.node.could_hold(&pod.pod));
+                self.node.overlooked(&pod.pod).into_iter().for_each(|why| finding.admission(Err(why)));
                 self.note_duplicate(&mut finding, pod.key);
             }
             self.findings.push(finding);

@@ -120,7 +120,7 @@ fn every_wrong_type_is_found_and_said_where() {
             "error type 6:16 spec.hostNetwork: expected true or false, got the string \"true\"; remove the quotes",
             "error type 7:34 spec.terminationGracePeriodSeconds: expected a number, got the string \"soon\"",
             "error type 8:12 spec.volumes: expected a list of Volume, got a mapping; begin each item with a dash",
-            "warning no-effect 9:3 spec.nodeSelector: checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does not match waits",
+            "warning no-effect 9:3 spec.nodeSelector: os and hostname are checked against this node, arch and other labels only where the settings give nodeLabels; a pod that does not match waits",
             "error type 9:17 spec.nodeSelector: expected a mapping of names to strings, got a list",
             "error type 12:12 spec.containers[0].image: expected a string, got the number 5; put it in quotes",
             "error type 13:14 spec.containers[0].command: expected a list of strings, got the string \"sleep 1\"; write it as a list: [\"sleep 1\"]",
@@ -177,7 +177,7 @@ fn what_only_means_something_in_a_cluster_is_warned_about() {
     assert_eq!(
         says(&text),
         [
-            "warning no-effect 6:3 spec.nodeSelector: checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does not match waits",
+            "warning no-effect 6:3 spec.nodeSelector: os and hostname are checked against this node, arch and other labels only where the settings give nodeLabels; a pod that does not match waits",
             "warning no-effect 7:3 spec.nodeName: nodeName: \"other\" has no effect: pods are not assigned to nodes here; it runs on this node",
             "warning no-effect 8:3 spec.priority: it orders starts, and who comes first of those that wait for the node; nothing that runs is put out for it. Classes are the system's and those under priorityClasses in the settings",
             "warning no-effect 9:34 spec.volumes[0].emptyDir.sizeLimit: sizeLimit has no effect on disk: static pods are not evicted; with medium: Memory it is a hard limit",

@@ -31,6 +31,8 @@ pub struct Capacity {
     /// Most pods at a time.
     pub max_pods: u32,
     labels: BTreeMap<String, String>,
+    /// The settings give labels, so those of a cluster can be compared with something.
+    labelled: bool,
     classes: BTreeMap<String, i32>,
     node_name: String,
 }
@@ -68,6 +70,7 @@ impl Capacity {
             allocatable,
             max_pods: settings.max_pods,
             labels,
+            labelled: !settings.node_labels.is_empty(),
             classes: settings.priority_classes.clone(),
             node_name: settings.node_name.clone(),
         }
@@ -76,22 +79,46 @@ impl Capacity {
     /// A pod's priority: that of its class, else its own number, else none at all, which is 0.
     ///
     /// # Errors
-    /// A class that nobody defined.
+    /// A class that the settings do not define although they define some. Where they define none, nobody set this
+    /// node up for classes, and the number counts alone.
     pub fn priority(&self, spec: &PodSpec) -> Result<i32, Waiting> {
         match spec.priority_class_name.as_deref().unwrap_or_default() {
             "" => Ok(spec.priority.unwrap_or(0)),
             "system-node-critical" => Ok(NODE_CRITICAL),
             "system-cluster-critical" => Ok(CLUSTER_CRITICAL),
-            name => self.classes.get(name).copied().ok_or_else(|| {
-                let mut known = vec!["system-cluster-critical", "system-node-critical"];
-                known.extend(self.classes.keys().map(String::as_str));
-                let text = format!(
-                    "spec.priorityClassName: there is no priority class {name:?}; define it under priorityClasses in the settings, or use one of {}",
-                    known.join(", ")
-                );
-                Waiting { reason: "PriorityClassNotFound".into(), message: text }
-            }),
+            _ if self.classes.is_empty() => Ok(spec.priority.unwrap_or(0)),
+            name => self.classes.get(name).copied().ok_or_else(|| self.no_class(name)),
         }
+    }
+
+    fn no_class(&self, name: &str) -> Waiting {
+        let mut known = vec!["system-cluster-critical", "system-node-critical"];
+        known.extend(self.classes.keys().map(String::as_str));
+        let text = format!(
+            "spec.priorityClassName: there is no priority class {name:?}; define it under priorityClasses in the settings, or use one of {}",
+            known.join(", ")
+        );
+        Waiting { reason: "PriorityClassNotFound".into(), message: text }
+    }
+
+    /// What a cluster would hold against the pod and this node does not, since its settings give no labels or classes
+    /// to compare with.
+    pub fn overlooked(&self, pod: &Pod) -> Vec<Waiting> {
+        let Some(spec) = &pod.spec else { return Vec::new() };
+        let mut all = Vec::new();
+        if !self.labelled && self.selected(spec, false).is_ok() {
+            all.extend(self.selected(spec, true).err());
+        }
+        let class = spec.priority_class_name.as_deref().unwrap_or_default();
+        if self.classes.is_empty()
+            && !["", "system-node-critical", "system-cluster-critical"].contains(&class)
+        {
+            all.push(self.no_class(class));
+        }
+        for one in &mut all {
+            one.message.push_str("; the pod runs in any case");
+        }
+        all
     }
 
     /// Whether a pod could run here if it were alone.
@@ -101,7 +128,7 @@ impl Capacity {
     pub fn could_hold(&self, pod: &Pod) -> Result<(), Waiting> {
         let Some(spec) = &pod.spec else { return Ok(()) };
         self.right_system(pod, spec)?;
-        self.selected(spec)?;
+        self.selected(spec, self.labelled)?;
         self.priority(spec)?;
         for (name, wanted) in requests(spec) {
             let Some(most) = self.most(&name) else { continue };
@@ -145,6 +172,13 @@ impl Capacity {
             let text = format!("spec.os.name: the pod is for {}, and this node runs linux", os.name);
             return wait("PodOSNotSupported", text);
         }
+        for key in ["kubernetes.io/os", "beta.kubernetes.io/os"] {
+            let os = spec.node_selector.as_ref().and_then(|s| s.get(key));
+            if let Some(os) = os.filter(|os| *os != "linux") {
+                let text = format!("spec.nodeSelector[{key}]: the pod is for {os}, and this node runs linux");
+                return wait("PodOSNotSupported", text);
+            }
+        }
         let label = pod.metadata.labels.as_ref().and_then(|l| l.get("kubernetes.io/os"));
         if let Some(os) = label.filter(|os| *os != "linux") {
             let text =
@@ -154,13 +188,13 @@ impl Capacity {
         Ok(())
     }
 
-    /// `nodeSelector` and required node affinity against the labels.
-    fn selected(&self, spec: &PodSpec) -> Result<(), Waiting> {
+    /// `nodeSelector` and required node affinity against the labels: `all` of them, or only what every node is sure of.
+    fn selected(&self, spec: &PodSpec, all: bool) -> Result<(), Waiting> {
         let wait = |message: String| {
             let message = format!("{message}; set nodeLabels in the settings, or change the manifest");
             Err(Waiting { reason: "NodeAffinity".into(), message })
         };
-        for (key, wanted) in spec.node_selector.iter().flatten() {
+        for (key, wanted) in spec.node_selector.iter().flatten().filter(|(key, _)| all || is_certain(key)) {
             match self.labels.get(key) {
                 Some(value) if value == wanted => {}
                 Some(value) => {
@@ -181,7 +215,7 @@ impl Capacity {
         else {
             return Ok(());
         };
-        if required.node_selector_terms.iter().any(|term| self.term(term)) {
+        if required.node_selector_terms.iter().any(|term| self.term(term, all)) {
             return Ok(());
         }
         let wanted: Vec<String> = required.node_selector_terms.iter().map(described).collect();
@@ -191,16 +225,25 @@ impl Capacity {
         ))
     }
 
-    fn term(&self, term: &NodeSelectorTerm) -> bool {
+    fn term(&self, term: &NodeSelectorTerm, all: bool) -> bool {
         let (labels, fields) = (term.match_expressions.iter().flatten(), term.match_fields.iter().flatten());
         // A term that says nothing matches nothing.
         let says = term.match_expressions.iter().flatten().next().is_some()
             || term.match_fields.iter().flatten().next().is_some();
-        says && labels.into_iter().all(|r| matches(r, self.labels.get(&r.key).map(String::as_str)))
+        says && labels
+            .into_iter()
+            .filter(|r| all || is_certain(&r.key))
+            .all(|r| matches(r, self.labels.get(&r.key).map(String::as_str)))
             && fields
                 .into_iter()
                 .all(|r| matches(r, (r.key == "metadata.name").then_some(self.node_name.as_str())))
     }
+}
+
+/// Whether a label says which node or system is meant, which every node knows of itself. The architecture is not
+/// among them: images decide about it.
+fn is_certain(key: &str) -> bool {
+    matches!(key, "kubernetes.io/os" | "beta.kubernetes.io/os" | "kubernetes.io/hostname")
 }
 
 fn matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {

@@ -18,8 +18,8 @@ const PRIORITY: Support = partly(
 );
 /// For what a cluster knows of its nodes.
 const LABELS: Support = partly(
-    "checked against this node's labels: hostname, os, arch and those under nodeLabels in the settings; a pod that does \
-     not match waits",
+    "os and hostname are checked against this node, arch and other labels only where the settings give nodeLabels; a pod \
+     that does not match waits",
 );
 /// For the identity of a pod towards an API server.
 const ACCOUNT: Support = warned("there is no API server, so the pod gets no account and no token");

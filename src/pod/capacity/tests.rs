@@ -109,6 +109,48 @@ fn priority_classes_are_the_systems_and_those_of_the_settings() {
     );
 }
 
+fn overlooked(capacity: &Capacity, spec: serde_json::Value) -> Vec<String> {
+    let mut spec = spec;
+    spec["containers"] = serde_json::json!([]);
+    let pod = serde_json::from_value(serde_json::json!({"spec": spec})).expect("a pod");
+    capacity.overlooked(&pod).into_iter().map(|w| w.reason).collect()
+}
+
+#[test]
+fn without_labels_in_the_settings_only_name_and_system_are_held_against_a_pod() {
+    let affinity = |key: &str| {
+        serde_json::json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": "In", "values": ["x"]}]}]}}}})
+    };
+    let node = capacity(|_| {});
+    let labelled = capacity(|s| {
+        s.node_labels.insert("zone".into(), "a".into());
+    });
+    for (spec, waits, told) in [
+        (serde_json::json!({"nodeSelector": {"disktype": "ssd"}}), false, true),
+        (serde_json::json!({"nodeSelector": {"kubernetes.io/arch": "wasm32-wasi"}}), false, true),
+        (serde_json::json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), false, false),
+        (serde_json::json!({"nodeSelector": {"kubernetes.io/hostname": "other"}}), true, false),
+        (serde_json::json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), true, false),
+        (affinity("disktype"), false, true),
+        (affinity("kubernetes.io/hostname"), true, false),
+    ] {
+        assert_eq!(!refusal(&node, spec.clone()).is_empty(), waits, "{spec}");
+        assert_eq!(!overlooked(&node, spec.clone()).is_empty(), told, "{spec}");
+        assert_eq!(!refusal(&labelled, spec.clone()).is_empty(), waits || told, "{spec}");
+        assert!(overlooked(&labelled, spec.clone()).is_empty(), "{spec}");
+    }
+}
+
+#[test]
+fn without_classes_in_the_settings_a_class_is_only_told() {
+    let node = capacity(|_| {});
+    let spec = serde_json::json!({"priorityClassName": "low", "priority": 3});
+    assert_eq!(refusal(&node, spec.clone()), "");
+    assert_eq!(overlooked(&node, spec), ["PriorityClassNotFound"]);
+    assert!(overlooked(&node, serde_json::json!({"priorityClassName": "system-node-critical"})).is_empty());
+}
+
 #[test]
 fn a_pod_for_another_system_is_not_for_this_node() {
     let node = capacity(|_| {});

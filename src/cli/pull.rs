@@ -68,8 +68,8 @@ pub(super) async fn export(client: &Client, file: &PathBuf, names: &[String]) ->
     // The daemon writes the file by itself, so its path must mean the same there.
     let path = std::path::absolute(file).map_err(failed)?;
     let mut query = Query::default();
-    query.add("path", &path.to_string_lossy());
-    query.add("name", &names.join(","));
+    query.add("path", path.to_string_lossy());
+    query.add("name", names.join(","));
     let target = query.on(&format!("{PATH}/export"));
     let _: Value = client.call(Method::POST, &target, Body::Whole(None)).await?;
     writeln!(std::io::stdout().lock(), "{} written", file.display())?;

@@ -53,7 +53,8 @@ async fn apply_all(client: &Containerd, image: &Image, dirs: &[PathBuf]) -> Resu
             return Err(RuntimeError::invalid("mend layer", &layer.digest, why));
         }
     }
-    for dir in dirs.iter().cloned() {
+    for dir in dirs {
+        let dir = dir.clone();
         let sync = tokio::task::spawn_blocking(move || {
             let file = std::fs::File::open(&dir)?;
             rustix::fs::syncfs(&file).map_err(std::io::Error::from)

@@ -254,7 +254,7 @@ fn huge_pages(container: &Container) -> Vec<(String, i64)> {
     let wanted = limits.into_iter().flatten().filter_map(|(name, amount)| {
         let size = name.strip_prefix("hugepages-")?;
         let page = u64::try_from(Quantity::parse(size).ok()?.value()).ok()?;
-        let bytes = i64::try_from(Quantity::parse(&amount.0).ok()?.value()).ok()?;
+        let bytes = Quantity::parse(&amount.0).ok()?.value();
         Some((page_name(page), bytes))
     });
     wanted.collect()

@@ -109,10 +109,8 @@ fn check_volume(volume: &Volume, spec: &PodSpec, path: &Path, findings: &mut Fin
             &["Always", "IfNotPresent", "Never"],
         );
     }
-    if let Some(claim) = &volume.ephemeral {
-        if claim.volume_claim_template.is_none() {
-            findings.required(&path.field("ephemeral").field("volumeClaimTemplate"), "");
-        }
+    if volume.ephemeral.as_ref().is_some_and(|claim| claim.volume_claim_template.is_none()) {
+        findings.required(&path.field("ephemeral").field("volumeClaimTemplate"), "");
     }
 }
 

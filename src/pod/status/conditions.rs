@@ -110,6 +110,8 @@ fn not_applied(facts: &Facts<'_>) -> Option<Waiting> {
     }
     let old = |i: &&Instance| {
         let hash = match i.kind {
+            // A manifest that an earlier podling accepted has no hashes of these.
+            Kind::Init if facts.hashes.init_containers.is_empty() => return false,
             Kind::Regular => facts.hashes.containers.get(&i.name),
             Kind::Init if facts.is_sidecar(&i.name) => facts.hashes.init_containers.get(&i.name),
             // Others end by themselves, and with another entry the pod is made anew.

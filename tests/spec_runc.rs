@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::Pod;
 use oci_spec::runtime::Spec;
+use podling::runtime::environment::{EnvInput, environment};
 use podling::runtime::spec::{
     self, PauseInput, PidNamespace, Propagation, SandboxPaths, SpecInput, UserSpec, VolumeMountSource, qos,
 };
@@ -104,10 +105,17 @@ impl Scene {
         }))
         .unwrap();
         let id = bundle.file_name().unwrap().to_str().unwrap();
+        let env = environment(&EnvInput {
+            pod: &pod,
+            container,
+            facts: &Default::default(),
+            objects: &Default::default(),
+            volume: &|_| None,
+        });
         spec::build(&SpecInput {
             pod: &pod,
             uid: "u",
-            env: &[],
+            env: &env.unwrap(),
             container,
             image: &image,
             image_name: "busybox",

@@ -291,7 +291,8 @@ pub fn build(input: &SpecInput<'_>) -> Result<Spec, SpecError> {
     map_ids(&mut linux, input.sandbox);
     let labels = selinux::labels(input);
     linux.set_mount_label(labels.as_ref().map(|l| l.mount.clone()));
-    let nodes = extras::nodes(input.host_devices, &input.extras.devices);
+    let host_devices = if input.privileged() { input.host_devices } else { &[] };
+    let nodes = extras::nodes(host_devices, &input.extras.devices);
     if input.privileged() || !nodes.is_empty() {
         linux.set_devices(Some(nodes.into_iter().map(device).collect()));
     }

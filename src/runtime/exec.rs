@@ -52,7 +52,7 @@ impl ExecPurpose {
 pub struct ExecResult {
     /// Exit code, 128 + signal when it was killed by somebody else.
     pub code: i32,
-    /// The first [`OUTPUT_MAX`] bytes of output and errors, in the order in which they came.
+    /// The first `OUTPUT_MAX` bytes of output and errors, in the order in which they came.
     pub output: Vec<u8>,
 }
 

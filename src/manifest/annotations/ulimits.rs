@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 /// One limit. `u64::MAX` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ulimit {
-    /// One of [`NAMES`].
+    /// One of `NAMES`.
     pub name: &'static str,
     /// What holds until the process raises it.
     pub soft: u64,

@@ -46,6 +46,8 @@ need docker-registry has docker-registry
 need skopeo has skopeo
 need apache2-utils has htpasswd
 need openssl has openssl
+# The test of a container's time zone.
+need tzdata test -e /usr/share/zoneinfo/Asia/Tokyo
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 
 if [ "${1:-}" = --list ]; then

@@ -26,12 +26,8 @@ use support::{Instance, Options};
 /// Files that cannot start on any one machine of today, or need what a stand-in cannot be.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("docs/pods/security/hello-apparmor", "needs an AppArmor profile that is loaded"),
-    ("docs/pods/user-namespaces-stateless.yaml", "needs a runtime that can make user namespaces"),
     ("docs/validation/invalidPod4.yaml", "its command is an empty string, which nothing can run"),
     ("yaml-oddities/quantity-milli-memory.yaml", "a limit of one byte of memory starts nothing"),
-    ("apps/k8s-examples/cpu-manager-exclusive-4.yaml", "asks for more cpu than small machines have"),
-    ("apps/microshift/tuned-pod.yaml", "asks for more cpu than small machines have"),
-    ("docs/k8s-1.5/limitrange-invalid-pod.yaml", "asks for more cpu than small machines have"),
 ];
 
 /// A file of the corpus that must start.
@@ -82,8 +78,12 @@ fn manifests_found_in_the_wild_start_with_stand_ins_for_their_images() {
     let stand_ins = images::for_pods(&corpus, entries.iter().flat_map(|e| &e.pods));
     let batches = batch::split(&entries);
     println!("{} files in {} batches, {} images", entries.len(), batches.len(), stand_ins.len());
-    let instance =
-        Instance::with(Options { images: vec![support::Image::shell("test/shell:1")], ..Options::default() });
+    let instance = Instance::with(Options {
+        images: vec![support::Image::shell("test/shell:1")],
+        // Some ask for more than small machines have.
+        settings: "capacity: {cpu: 64}\n".into(),
+        ..Options::default()
+    });
     images::import(&instance, &stand_ins);
     let mut failed = BTreeMap::new();
     for batch in &batches {

@@ -6,6 +6,7 @@
 
 mod access;
 mod collect;
+mod images;
 mod node;
 mod signals;
 

@@ -122,7 +122,7 @@ impl ImportError {
     }
 
     /// True when it lies in what the archive is, so that only another archive can help.
-    pub(super) fn is_of_the_archive(&self) -> bool {
+    pub fn is_of_the_archive(&self) -> bool {
         match self {
             Self::Open { source, .. } => source.kind() != io::ErrorKind::NotFound,
             Self::Policy { .. } | Self::Rejected { .. } | Self::Runtime { .. } => false,

@@ -10,6 +10,7 @@ mod assemble;
 pub mod collect;
 mod documents;
 mod export;
+mod find;
 mod identity;
 mod ingest;
 mod link;
@@ -26,6 +27,7 @@ pub mod verify;
 
 pub use archive::{ImportError, Imported, Source, import, import_path};
 pub use export::{ExportError, export};
+pub use find::FindError;
 pub use mend::mend;
 pub use policy::{Decision, PullPolicy, decide};
 pub use preload::{PreloadReport, Preloader, Seen, archives};

@@ -47,6 +47,8 @@ pub struct RuntimeOptions {
     pub log_max_size: u64,
     /// Log files kept per container.
     pub log_max_files: u32,
+    /// Earlier runs of a container whose logs stay.
+    pub logs_kept: usize,
     /// How long logs of removed pods stay.
     pub log_retention: Duration,
     /// The node's name.
@@ -79,6 +81,7 @@ impl From<&Settings> for RuntimeOptions {
             runtime_classes: s.runtime_classes.clone(),
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
+            logs_kept: s.logs_kept as usize,
             log_retention: s.log_retention,
             node_name: s.node_name.clone(),
             allocatable: allocatable(&s.paths.state()),

@@ -17,9 +17,6 @@ use crate::system::devices;
 use crate::system::mounts::{RootfsMount, with_rootfs};
 use crate::volume;
 
-/// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
-const LOGS_KEPT: usize = 2;
-
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
@@ -106,7 +103,7 @@ impl Runtime {
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let Ready { image, stale, pulled } = self.image(order.manifest, container, order.asked).await?;
-        self.mend(&image, container).await?;
+        self.mend(&image, container, order.manifest).await?;
         let user = self.user(order, container, &image).await?;
         let seccomp_file =
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
@@ -340,9 +337,10 @@ impl Runtime {
         let log = logs::log_path(&inner.paths, key, order.uid, order.name, order.attempt);
         logs::create_log_dir(&inner.paths, &log).map_err(|e| failed(e.to_string()))?;
         let dir = logs::container_log_dir(&inner.paths, key, order.uid, order.name);
-        if let Err(e) = logs::prune_attempts(&dir, order.attempt, LOGS_KEPT) {
+        if let Err(e) = logs::prune_attempts(&dir, order.attempt, inner.options.logs_kept) {
             tracing::warn!(pod = %key, container = order.name, "{e}");
         }
+        logs::remove_dead_links(&inner.paths, &dir);
         let terminal = container.tty == Some(true);
         let uri = if terminal { logs::logger_uri_tty } else { logs::logger_uri };
         let uri = uri(&inner.logger, &log, inner.options.log_max_size, inner.options.log_max_files);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Container;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::containerd::Containerd;
 use super::{Runtime, StartError, new_id};
@@ -23,6 +23,8 @@ use crate::system::mounts::{RootfsMount, with_rootfs};
 
 /// Bytes that are read of a program: its header, or the first line of a script.
 const HEAD: usize = 256;
+/// Where the libraries of programs are.
+const LIBRARIES: [&str; 5] = ["lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib"];
 /// Scripts run by scripts that are followed, as the kernel does.
 const DEPTH: usize = 4;
 
@@ -168,7 +170,11 @@ fn is_program(root: &Path, program: &str, path: &str) -> bool {
 fn runs(root: &Path, file: &File, depth: usize) -> bool {
     let head = read_at(file, 0, HEAD);
     let helper = if head.starts_with(b"\x7fELF") {
-        loader(file, &head)
+        let loader = loader(file, &head);
+        if loader.is_some() && !LIBRARIES.iter().all(|dir| libraries_are_whole(root, dir, true)) {
+            return false;
+        }
+        loader
     } else if head.starts_with(b"#!") {
         let line = head[2..].split(|b| *b == b'\n').next().unwrap_or_default();
         String::from_utf8_lossy(line).split_whitespace().next().map(str::to_owned)
@@ -179,6 +185,23 @@ fn runs(root: &Path, file: &File, depth: usize) -> bool {
         Some(path) if depth < DEPTH => open_within(root, &path).is_some_and(|f| runs(root, &f, depth + 1)),
         _ => true,
     }
+}
+
+/// Whether no library in a directory is empty, nor in those right in it, such as of an architecture.
+fn libraries_are_whole(root: &Path, path: &str, below: bool) -> bool {
+    let Some(dir) = open_within(root, path) else { return true };
+    let Ok(entries) = Dir::read_from(&dir) else { return true };
+    entries.flatten().all(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if below && entry.file_type() == FileType::Directory && !name.starts_with('.') {
+            return libraries_are_whole(root, &format!("{path}/{name}"), false);
+        }
+        let empty = || {
+            let stat = rustix::fs::statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            stat.is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::RegularFile && s.st_size == 0)
+        };
+        !(name.ends_with(".so") || name.contains(".so.")) || !empty()
+    })
 }
 
 /// The loader that a program of 64 bits asks for, by its program header of type 3.
@@ -264,6 +287,13 @@ mod tests {
         assert!(!whole("/program") && !whole("/script"));
         std::fs::write(root.join("lib/ld.so"), "\x7fELF and so on").unwrap();
         assert!(whole("/program") && whole("/script") && whole("/circle"));
+        std::fs::create_dir(root.join("lib/machine")).unwrap();
+        std::fs::write(root.join("lib/machine/libc.so.6"), "").unwrap();
+        assert!(!whole("/program") && whole("/circle"));
+        std::fs::write(root.join("lib/machine/libc.so.6"), "\x7fELF").unwrap();
+        std::os::unix::fs::symlink("/none", root.join("lib/libm.so")).unwrap();
+        std::fs::write(root.join("lib/notes.socks"), "").unwrap();
+        assert!(whole("/program"));
     }
 
     #[test]

@@ -171,7 +171,7 @@ async fn a_bad_archive_says_what_is_wrong_and_leaves_nothing() {
             write("s390x.tar", &foreign.docker_archive(&["x:1"])),
             "has no build of docker.io/library/x:1 for linux/",
         ),
-        (write("BAD NAME!.tar", &tar_of(&files("bad"))), "or rename the file"),
+        (write("BAD NAME!.tar", &tar_of(&files("bad"))), "rename the file, or import it with --name"),
         (
             write("lying.tar", &lying),
             "its content is not what the configuration of docker.io/library/x:1 says",

@@ -52,7 +52,9 @@ fn archives_that_cannot_be_read_are_said_until_they_are_mended_and_hold_up_no_ot
 fn the_images_directory_may_go_and_come_back() {
     let instance = Instance::start();
     let dir = images_dir(&instance);
-    instance.until("it is imported", |i| i.podling(&["image", "ls", "shell"]).status.success().then_some(()));
+    instance.until("it is imported", |i| {
+        i.podling(&["image", "ls", "test/shell"]).status.success().then_some(())
+    });
     fs::remove_dir_all(&dir).expect("it is there");
     instance.until("it is made again", |_| dir.is_dir().then_some(()));
     fs::write(dir.join("late.tar"), Image::shell("test/late:1").archive()).expect("writable");

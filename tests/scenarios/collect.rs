@@ -56,7 +56,7 @@ fn a_full_disk_loses_what_nobody_wants_the_least_recently_used_first_and_nothing
     for name in ["a-newer", "b-older", "broken", "before", "used"] {
         registry.push(
             instance.net(),
-            &Image::shell(&format!("{name}:1")).program("/bin/content", &format!("{name}{content}")),
+            &Image::shell(&format!("{name}:1")).program("bin/content", &format!("{name}{content}")),
             &format!("{name}:1"),
         );
         instance.ok(&["image", "pull", &named(name)]);

@@ -12,6 +12,7 @@ use super::Outcome;
 use super::args::{Check, CheckOutput};
 use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
 use crate::pod::capacity::Capacity;
+use crate::pod::findings::admission;
 use crate::pod::status::Waiting;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
@@ -76,19 +77,12 @@ impl From<Diagnostic> for Message {
 impl Finding {
     /// What the daemon would hold the pod back for, if it were alone on this node. A cluster's labels and classes
     /// may be meant for other nodes; what no change of the settings gives is an error.
-    fn admission(&mut self, refused: Result<(), Waiting>) {
+    fn admission(&mut self, refused: Result<(), Waiting>, known: &[Diagnostic]) {
         let Err(why) = refused else { return };
         let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound");
         let (severity, verdict) =
             if soft { (Severity::Warning, Verdict::Warn) } else { (Severity::Error, Verdict::Reject) };
-        self.messages.push(Message {
-            severity,
-            code: Code::Admission,
-            path: "spec".to_owned(),
-            line: self.line,
-            column: 1,
-            text: format!("{}: {}", why.reason, why.message),
-        });
+        self.messages.push(admission(&why, severity, known, self.line).into());
         self.verdict = self.verdict.max(verdict);
     }
 }
@@ -165,8 +159,10 @@ impl Checker {
                 messages: document.diagnostics.into_iter().map(Message::from).collect(),
             };
             if let Some(pod) = document.pod {
-                finding.admission(self.node.could_hold(&pod.pod));
-                self.node.overlooked(&pod.pod).into_iter().for_each(|why| finding.admission(Err(why)));
+                let overlooked = self.node.overlooked(&pod.pod).into_iter().map(Err);
+                for refused in [self.node.could_hold(&pod.pod)].into_iter().chain(overlooked) {
+                    finding.admission(refused, &pod.warnings);
+                }
                 self.note_duplicate(&mut finding, pod.key);
             }
             self.findings.push(finding);
@@ -389,7 +385,9 @@ mod tests {
         let dir = Dir::with(&[("a.yaml", &selects), ("b.yaml", &huge)]);
         let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
         assert!(
-            text.contains("warning: spec: NodeAffinity: spec.nodeSelector wants zone=a, and this node"),
+            text.contains(
+                "warning: spec.nodeSelector: NodeAffinity: spec.nodeSelector wants zone=a, and this node"
+            ),
             "{text}"
         );
         assert!(!failed);

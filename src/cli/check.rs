@@ -12,6 +12,7 @@ use super::Outcome;
 use super::args::{Check, CheckOutput};
 use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
 use crate::pod::capacity::Capacity;
+use crate::pod::findings::admission;
 use crate::pod::status::Waiting;
 use crate::runtime::profiles::missing_seccomp;
 use crate::settings::{Flags, Settings};
@@ -87,19 +88,12 @@ impl Finding {
     /// What the daemon would hold the pod back for, if it were alone on this node. A cluster's labels and classes
     /// may be meant for other nodes, and a file may come by itself; what takes a change of settings or manifest is an
     /// error.
-    fn admission(&mut self, refused: Result<(), Waiting>) {
+    fn admission(&mut self, refused: Result<(), Waiting>, known: &[Diagnostic]) {
         let Err(why) = refused else { return };
         let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound" | UNREADY);
         let (severity, verdict) =
             if soft { (Severity::Warning, Verdict::Warn) } else { (Severity::Error, Verdict::Reject) };
-        self.messages.push(Message {
-            severity,
-            code: Code::Admission,
-            path: "spec".to_owned(),
-            line: self.line,
-            column: 1,
-            text: format!("{}: {}", why.reason, why.message),
-        });
+        self.messages.push(admission(&why, severity, known, self.line).into());
         self.verdict = self.verdict.max(verdict);
     }
 }
@@ -177,10 +171,12 @@ impl Checker {
                 messages: document.diagnostics.into_iter().map(Message::from).collect(),
             };
             if let Some(pod) = document.pod {
-                finding.admission(self.node.could_hold(&pod.pod));
-                self.node.overlooked(&pod.pod).into_iter().for_each(|why| finding.admission(Err(why)));
-                for message in missing_seccomp(&pod.pod, &self.seccomp_root) {
-                    finding.admission(Err(Waiting { reason: UNREADY.to_owned(), message }));
+                let overlooked = self.node.overlooked(&pod.pod).into_iter();
+                let missing = missing_seccomp(&pod.pod, &self.seccomp_root).into_iter();
+                let missing = missing.map(|message| Waiting { reason: UNREADY.to_owned(), message });
+                let all = overlooked.chain(missing).map(Err);
+                for refused in [self.node.could_hold(&pod.pod)].into_iter().chain(all) {
+                    finding.admission(refused, &pod.warnings);
                 }
                 self.note_duplicate(&mut finding, pod.key);
             }
@@ -404,7 +400,9 @@ mod tests {
         let dir = Dir::with(&[("a.yaml", &selects), ("b.yaml", &huge)]);
         let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
         assert!(
-            text.contains("warning: spec: NodeAffinity: spec.nodeSelector wants zone=a, and this node"),
+            text.contains(
+                "warning: spec.nodeSelector: NodeAffinity: spec.nodeSelector wants zone=a, and this node"
+            ),
             "{text}"
         );
         assert!(!failed);
@@ -422,7 +420,7 @@ mod tests {
             ("b.yaml", &POD.replace("a, ", seccomp)),
         ]);
         let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
-        let wanted = "error: spec: SysctlForbidden: spec.securityContext.sysctls: forbidden sysctl: \"kernel.msgmax\"";
+        let wanted = "SysctlForbidden: spec.securityContext.sysctls: forbidden sysctl: \"kernel.msgmax\"";
         assert!(failed && text.contains(wanted), "{text}");
         let (text, failed) = dir.check(&["b.yaml"], CheckOutput::Text);
         let wanted = "warning: spec: CreateContainerConfigError: container a: seccompProfile.localhostProfile \"p.json\": there is no root/";

@@ -185,9 +185,13 @@ impl Puller {
                     self.unpacked(Ready { image, stale: None, pulled }).await
                 }
                 None => {
-                    // Removed again since; the next question begins anew.
+                    // Removed again since: pulled anew.
                     self.pulls().remove(&key(&reference, want.keys));
-                    Err(NotReady::Pulling(Reading::default()))
+                    match self.poll(&reference, want, None) {
+                        Poll::Failed(failed) => Err(self.failed(&reference, failed)),
+                        Poll::Running(reading) => Err(NotReady::Pulling(reading)),
+                        Poll::Done(_) => Err(NotReady::Pulling(Reading::default())),
+                    }
                 }
             },
             Poll::Failed(failed) => match present {

@@ -29,10 +29,8 @@ impl Runtime {
     ) -> Result<Vec<(String, PathBuf)>, StartError> {
         let base = self.inner.paths.pod(order.uid).join("image-volumes").join(order.name);
         let free = declared(image).into_iter().filter(|dest| !is_mounted_over(container, dest));
-        let made: Vec<(String, PathBuf)> = free
-            .enumerate()
-            .map(|(n, dest)| (dest, base.join(format!("{}-{n}", order.attempt))))
-            .collect();
+        let made: Vec<(String, PathBuf)> =
+            free.enumerate().map(|(n, dest)| (dest, base.join(format!("{}-{n}", order.attempt)))).collect();
         if made.is_empty() && !base.exists() {
             return Ok(made);
         }
@@ -41,9 +39,11 @@ impl Runtime {
         cleared.map_err(failed)?.map_err(failed)?;
         if !made.is_empty() {
             let volumes = made.clone();
-            self.look_into(image, move |root| volumes.iter().try_for_each(|(dest, dir)| fill(root, dest, dir)))
-                .await?
-                .map_err(failed)?;
+            self.look_into(image, move |root| {
+                volumes.iter().try_for_each(|(dest, dir)| fill(root, dest, dir))
+            })
+            .await?
+            .map_err(failed)?;
         }
         Ok(made)
     }

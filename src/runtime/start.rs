@@ -182,7 +182,16 @@ impl Runtime {
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
         };
         self.link_log(order, &new.id);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stop_signal: signal, stale, pulled, refused })
+        Ok(Started {
+            id: new.id,
+            image: new.image,
+            image_id,
+            pid,
+            stop_signal: signal,
+            stale,
+            pulled,
+            refused,
+        })
     }
 
     /// Runs what was created.

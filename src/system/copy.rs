@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, llistxattr, lgetxattr, lsetxattr, mknodat};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, llistxattr, lsetxattr, mknodat};
 use rustix::io::Errno;
 
 use super::SystemError;

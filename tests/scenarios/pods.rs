@@ -494,7 +494,10 @@ fn a_container_with_stdin_waits_at_it_and_is_the_program_itself() {
                      securityContext: {runAsUser: 1234, readOnlyRootFilesystem: true}}]";
     instance.write("cat.yaml", &pod("cat", &format!("terminationGracePeriodSeconds: 1\n{container}")));
     instance.ready("cat");
-    assert_eq!(instance.exec("cat", "tr '\\0' ' ' < /proc/1/cmdline; readlink /proc/1/fd/0 | cut -d: -f1"), "cat pipe");
+    assert_eq!(
+        instance.exec("cat", "tr '\\0' ' ' < /proc/1/cmdline; readlink /proc/1/fd/0 | cut -d: -f1"),
+        "cat pipe"
+    );
     let without = "restartPolicy: Never\ncontainers: [{name: main, image: 'test/shell:1', command: [cat]}]";
     instance.write("end.yaml", &pod("end", without));
     instance.phase("end", "Succeeded");

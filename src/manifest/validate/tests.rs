@@ -309,7 +309,8 @@ fn block_devices_come_of_volumes_that_can_be_some() {
 fn nothing_is_mounted_over_the_whole_image() {
     for path in ["/", "//", "/./"] {
         let why = "must not be the root, which would hide the whole image";
-        let wanted = format!("spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"{path}\": {why}");
+        let wanted =
+            format!("spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"{path}\": {why}");
         in_container(&format!("volumeMounts: [{{name: v, mountPath: {path}}}]"), &[&wanted]);
     }
 }

@@ -78,7 +78,9 @@ fn unready(facts: &Facts<'_>, init: &[ContainerStatus], regular: &[ContainerStat
 fn gates(facts: &Facts<'_>) -> Reason {
     let gates = facts.spec.readiness_gates.iter().flatten();
     let texts: Vec<_> = gates
-        .map(|g| format!("corresponding condition of pod readiness gate {:?} does not exist.", g.condition_type))
+        .map(|g| {
+            format!("corresponding condition of pod readiness gate {:?} does not exist.", g.condition_type)
+        })
         .collect();
     (!texts.is_empty()).then(|| ("ReadinessGatesNotReady".to_owned(), texts.join(", ")))
 }

@@ -71,7 +71,8 @@ fn an_immutable_object_changes_only_by_going_and_coming_back() {
 #[test]
 fn a_claim_and_what_a_cluster_needs_are_remarks_and_keep_nothing() {
     let mut b = Bench::new();
-    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: d}\nspec: {storageClassName: x}\n";
+    let claim =
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: d}\nspec: {storageClassName: x}\n";
     b.write("all.yaml", &format!("{claim}---\n{}", yaml("web", "i:1")));
     b.write("claim.yaml", claim);
     b.write("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n");

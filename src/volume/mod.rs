@@ -307,6 +307,7 @@ impl Job<'_> {
                 empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts)
             }
             Some("configMap" | "secret" | "downwardAPI" | "projected") => data::prepare(volume, self.input),
+            Some("hostPath") if claim::named_by_path(volume).is_some() => claim::prepare(volume, self.input),
             Some("hostPath") => host_path::prepare(volume, self.mounts),
             Some("image") => image::prepare(volume, &self.input.dir, self.mounts),
             Some("nfs") => nfs::prepare(volume, &self.input.dir, self.mounts),

@@ -2,7 +2,7 @@
 //!
 //! `make bench` gives it a release build (`PODLING_BIN`). Start latency is measured beside `ctr run -d` of the same
 //! image on the same containerd, in turns, because these numbers mean nothing without the machine's mood.
-//! With arguments it runs only the parts named: `start`, `memory`, `burst`, `adopt`.
+//! With arguments it runs only the parts named: `start`, `memory`, `burst`, `adopt`, `pull`.
 
 #[path = "../tests/support/mod.rs"]
 #[allow(
@@ -19,7 +19,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podling::system::clock;
+use support::image::base_layer;
+use support::layout::{Layout, layer};
 use support::manifest::SLEEP;
+use support::registry::Registry;
 use support::{Instance, pod, seconds, sleeper};
 
 const ROUNDS: usize = 20;
@@ -37,6 +40,9 @@ fn main() {
     }
     if wanted("burst") {
         burst();
+    }
+    if wanted("pull") {
+        pull();
     }
 }
 
@@ -66,6 +72,10 @@ fn row(what: &str, values: Vec<Duration>) -> f64 {
 
 /// A pod whose only process says that it runs by making a file in `out`.
 fn announcing(name: &str, out: &Path, host_network: bool) -> String {
+    announcing_from("test/shell:1", name, out, host_network)
+}
+
+fn announcing_from(image: &str, name: &str, out: &Path, host_network: bool) -> String {
     pod(
         name,
         &format!(
@@ -75,7 +85,7 @@ fn announcing(name: &str, out: &Path, host_network: bool) -> String {
             volumes: [{{name: out, hostPath: {{path: {}}}}}]
             containers:
             - name: main
-              image: test/shell:1
+              image: {image}
               command: [sh, -c, 'echo > /out/{name}; {}']
               volumeMounts: [{{name: out, mountPath: /out}}]
             ",
@@ -214,4 +224,100 @@ fn burst() {
     }
     let middle = row("50 pods on the host's network", times);
     println!("  {:.1} pods a second", 50_000.0 / middle);
+}
+
+const IMAGES: usize = 20;
+
+/// Pushes images that share a base and have four megabytes in 200 files of their own, which gzip halves.
+fn push_images(instance: &Instance, registry: &Registry) -> Vec<String> {
+    let mut state = 1u64;
+    let push = |n: usize| {
+        let mut tar = tar::Builder::new(Vec::new());
+        for file in 0..200 {
+            let mut bytes = vec![0u8; 20_000];
+            for part in bytes.chunks_exact_mut(16) {
+                // xorshift64: half of each chunk is noise.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                part[..8].copy_from_slice(&state.to_le_bytes());
+            }
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            tar.append_data(&mut header, format!("data/{file}"), bytes.as_slice()).expect("in memory");
+        }
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let layout = Layout::new(dir.path());
+        let layers = [layer(base_layer(), "gzip"), layer(&tar.into_inner().expect("in memory"), "gzip")];
+        let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+        let source = layout.end(layout.image(architecture, None, &layers));
+        registry.push_from(instance.net(), &source, &format!("bench/app{n}:1"), &[]);
+        format!("{}/bench/app{n}:1", registry.host())
+    };
+    (0..IMAGES).map(push).collect()
+}
+
+/// Runs a command for each image, all at once, until the last one ends.
+fn at_once(images: &[String], command: impl Fn(&str) -> Command) -> Duration {
+    let begin = clock::now();
+    let start = |image: &String| {
+        let mut command = command(image);
+        command.stdout(Stdio::null()).spawn().expect("it starts")
+    };
+    let children: Vec<_> = images.iter().map(start).collect();
+    for mut child in children {
+        assert!(child.wait().expect("it ends").success(), "a pull failed");
+    }
+    clock::now().since(begin)
+}
+
+fn forget(instance: &Instance, images: &[String]) {
+    let mut args = vec!["images", "rm", "--sync"];
+    args.extend(images.iter().map(String::as_str));
+    instance.ctr(&args);
+}
+
+fn pull() {
+    println!("pull: {IMAGES} images at once from a registry on the loopback, with empty stores");
+    let instance = Instance::start();
+    let registry = Registry::start(instance.net());
+    let images = push_images(&instance, &registry);
+    let out = out_dir(&instance);
+    let by_ctr = |image: &str| {
+        let mut ctr = instance.net().command("ctr");
+        ctr.arg("--address").arg(instance.root().join("c/c.sock")).args(["-n", instance.namespace()]);
+        ctr.args(["images", "pull", "--plain-http", image]).stderr(Stdio::null());
+        ctr
+    };
+    let by_podling = |image: &str| {
+        let mut podling = instance.net().command(Instance::binary());
+        podling.arg("--root").arg(instance.root()).args(["image", "pull", image]).stderr(Stdio::null());
+        podling
+    };
+    let (mut pods, mut podling, mut ctr) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..5 {
+        ctr.push(at_once(&images, by_ctr));
+        forget(&instance, &images);
+        podling.push(at_once(&images, by_podling));
+        forget(&instance, &images);
+        let names: Vec<String> = (0..IMAGES).map(|n| format!("r{round}n{n}")).collect();
+        let begin = clock::now();
+        for (name, image) in names.iter().zip(&images) {
+            instance.write(&format!("{name}.yaml"), &announcing_from(image, name, &out, true));
+        }
+        for name in &names {
+            await_file(&out.join(name));
+        }
+        pods.push(clock::now().since(begin));
+        for name in &names {
+            instance.remove(&format!("{name}.yaml"));
+        }
+        instance.within(seconds(120), "all are gone", |i| i.pods().is_empty().then_some(()));
+        forget(&instance, &images);
+    }
+    let theirs = row("ctr images pull", ctr);
+    let ours = row("podling image pull", podling);
+    let running = row("pods, until all their processes run", pods);
+    println!("  podling / ctr = {:.2}; with the starts of all pods {:.2}", ours / theirs, running / theirs);
 }

@@ -14,7 +14,7 @@ mod cleanup;
 pub(crate) mod context;
 mod data_changes;
 mod differences;
-mod findings;
+pub mod findings;
 mod hooks;
 mod housekeeping;
 mod last_words;

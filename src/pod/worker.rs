@@ -5,6 +5,7 @@
 //! starting it again continues here. It never waits for a container to stop; it takes the next step when
 //! that is due and goes on listening.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
+use super::capacity::Capacity;
 use super::context::Context;
 use super::hooks::Hooks;
 use super::last_words::Unfinished;
@@ -24,7 +26,7 @@ use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::probe::ProbeSet;
 use crate::runtime::Observed;
-use crate::runtime::containerd::with_importance;
+use crate::runtime::containerd::{Rank, with_rank};
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
@@ -105,6 +107,8 @@ pub struct Worker {
     pub(super) stopping: BTreeMap<String, Stopping>,
     pub(super) hooks: Hooks,
     pub(super) held: BTreeMap<String, Held>,
+    /// What the log last heard of each that is held.
+    pub(super) said: BTreeMap<String, String>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
     /// The probes of the running containers, while there are any.
@@ -168,6 +172,7 @@ impl Worker {
             stopping: BTreeMap::new(),
             hooks: Hooks::default(),
             held: BTreeMap::new(),
+            said: BTreeMap::new(),
             health: BTreeMap::new(),
             probes: None,
             news: Arc::default(),
@@ -196,8 +201,11 @@ impl Worker {
             self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
-            let work = with_importance(self.priority(), self.reconcile().instrument(span));
-            match Box::pin(work).await {
+            let work = with_rank(self.rank(), self.reconcile().instrument(span));
+            let next = Box::pin(work).await;
+            // It has started, or waits for something: nobody need wait for it.
+            self.ctx.order.passes(&self.key);
+            match next {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -218,16 +226,17 @@ impl Worker {
         let _ = self.ctx.done.send(self.key);
     }
 
-    /// The priority of the pod that is wanted.
-    fn priority(&self) -> i32 {
+    /// The pod's place in the order of starts.
+    pub(super) fn rank(&self) -> Rank {
         let wanted = self.mail.borrow().desired.as_ref().map(|d| d.manifest.clone());
         let spec = wanted.as_ref().and_then(|m| m.pod.spec.as_ref());
-        // Only a class needs the settings.
-        match spec {
-            Some(spec) if spec.priority_class_name.is_some() || spec.priority.is_some() => {
-                self.ctx.capacity().priority(spec).unwrap_or(0)
+        match (&wanted, spec) {
+            // Only a class needs the settings.
+            (Some(wanted), Some(spec)) if spec.priority_class_name.is_some() => {
+                self.ctx.order.rank(wanted, &self.ctx.capacity())
             }
-            _ => 0,
+            (Some(wanted), _) => self.ctx.order.rank(wanted, &Capacity::default()),
+            (None, _) => Rank { priority: Reverse(0), depth: 0, key: self.key.clone() },
         }
     }
 
@@ -378,6 +387,7 @@ impl Worker {
             if !current.spec.removing {
                 current.spec.removing = true;
                 self.save_spec();
+                self.tell_successor(desired);
             }
             return Goal::Stop;
         };

@@ -47,6 +47,8 @@ pub struct RuntimeOptions {
     pub log_max_size: u64,
     /// Log files kept per container.
     pub log_max_files: u32,
+    /// Earlier runs of a container whose logs stay.
+    pub logs_kept: usize,
     /// How long logs of removed pods stay.
     pub log_retention: Duration,
     /// The node's name.
@@ -55,20 +57,9 @@ pub struct RuntimeOptions {
     pub allocatable: Allocatable,
 }
 
-/// All of the machine: its processors, its memory, and the disk that podling's state is on.
-fn allocatable(state: &Path) -> Allocatable {
-    let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let features = node_features();
-    let disk = rustix::fs::statvfs(state).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
-    Allocatable {
-        milli_cpu: i64::from(features.cpus) * 1000,
-        memory: whole(features.memory_bytes),
-        ephemeral_storage: whole(disk),
-    }
-}
-
-impl From<&Settings> for RuntimeOptions {
-    fn from(s: &Settings) -> Self {
+impl RuntimeOptions {
+    /// Those of the settings.
+    pub fn new(s: &Settings, allocatable: Allocatable) -> Self {
         Self {
             resolv_conf: s.resolv_conf.clone(),
             cluster_dns: s.cluster_dns.clone(),
@@ -79,9 +70,10 @@ impl From<&Settings> for RuntimeOptions {
             runtime_classes: s.runtime_classes.clone(),
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
+            logs_kept: s.logs_kept as usize,
             log_retention: s.log_retention,
             node_name: s.node_name.clone(),
-            allocatable: allocatable(&s.paths.state()),
+            allocatable,
         }
     }
 }
@@ -110,6 +102,7 @@ impl Runtime {
     pub async fn new(
         ctd: Containerd,
         settings: &Settings,
+        allocatable: Allocatable,
         objects: Objects,
         host_ips: watch::Receiver<Vec<String>>,
     ) -> Result<Self, NodeError> {
@@ -132,7 +125,7 @@ impl Runtime {
             network,
             root_label: paths.root.to_string_lossy().into_owned(),
             features: node_features(),
-            options: RuntimeOptions::from(settings),
+            options: RuntimeOptions::new(settings, allocatable),
             logger: helpers.logger,
             pause: helpers.pause,
             pause_rootfs: helpers.pause_rootfs,

@@ -17,6 +17,14 @@ const MAX_PROFILE: u64 = 1 << 20;
 const SEARCH_DEPTH: usize = 3;
 const SEARCH_ENTRIES: usize = 1000;
 
+/// What keeps the containers of a pod from having the seccomp profiles that they name, one line for each; `root` is
+/// the directory of the settings.
+pub fn missing_seccomp(pod: &Pod, root: &Path) -> Vec<String> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+    containers.filter_map(|container| seccomp_file(pod, container, root).err()).map(|e| e.message).collect()
+}
+
 /// Reads the seccomp profile that a container names, below `root`.
 pub(super) fn seccomp_file(
     pod: &Pod,

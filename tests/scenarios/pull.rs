@@ -54,6 +54,22 @@ fn many_pods_that_want_one_image_pull_it_once() {
 }
 
 #[test]
+fn an_image_that_was_removed_is_pulled_again_at_once() {
+    let instance = Instance::start();
+    let registry = Registry::start(instance.net());
+    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
+    let text = web("127.0.0.1:5000/app:1", "IfNotPresent");
+    instance.write("web.yaml", &text);
+    instance.ready("web");
+    instance.remove("web.yaml");
+    instance.gone("web");
+    instance.ok(&["image", "rm", "127.0.0.1:5000/app:1"]);
+    instance.write("web.yaml", &text);
+    // Less than the half minute after which a worker looks at a pull without being told of its end.
+    instance.within(seconds(20), "it runs", |i| i.pod("web").is_some_and(|p| p.is_ready()).then_some(()));
+}
+
+#[test]
 fn layers_that_are_here_are_not_fetched_again() {
     let instance = Instance::start();
     let registry = Registry::start(instance.net());

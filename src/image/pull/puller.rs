@@ -141,6 +141,19 @@ impl Puller {
         &self.inner.setup.ctd
     }
 
+    pub(super) fn setup(&self) -> &Setup {
+        &self.inner.setup
+    }
+
+    /// All credentials that a pull may use, a pod's own first.
+    pub(super) fn keyring(&self, of_pod: &[Keys]) -> Keyring {
+        Keyring {
+            pull_secrets: of_pod.to_vec(),
+            files: self.inner.options.credential_files.clone(),
+            plugins: self.inner.plugins.clone(),
+        }
+    }
+
     fn pulls(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
         self.inner.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,9 +198,13 @@ impl Puller {
                     self.unpacked(Ready { image, stale: None, pulled }).await
                 }
                 None => {
-                    // Removed again since; the next question begins anew.
+                    // Removed again since: pulled anew.
                     self.pulls().remove(&key(&reference, want.keys));
-                    Err(NotReady::Pulling(Reading::default()))
+                    match self.poll(&reference, want, None) {
+                        Poll::Failed(failed) => Err(self.failed(&reference, failed)),
+                        Poll::Running(reading) => Err(NotReady::Pulling(reading)),
+                        Poll::Done(_) => Err(NotReady::Pulling(Reading::default())),
+                    }
                 }
             },
             Poll::Failed(failed) => match present {
@@ -324,11 +341,7 @@ impl Puller {
         pulls.insert(key.clone(), State::Running { progress: progress.clone() });
         drop(pulls);
         let job = Begun { key, reference: reference.clone(), began: now, progress, delay, by };
-        let keys = Keyring {
-            pull_secrets: want.keys.to_vec(),
-            files: self.inner.options.credential_files.clone(),
-            plugins: self.inner.plugins.clone(),
-        };
+        let keys = self.keyring(want.keys);
         tokio::spawn(self.clone().run(job, keys, present));
         Poll::Running(reading)
     }

@@ -6,6 +6,7 @@
 
 mod access;
 mod collect;
+mod images;
 mod node;
 mod signals;
 
@@ -23,6 +24,7 @@ use crate::manifest::{PodKey, ReadOptions};
 use crate::objects::Objects;
 use crate::objects::keep::Keep;
 use crate::pod::board::{Board, Control, EventType};
+use crate::pod::capacity::Capacity;
 use crate::pod::context::{Context, Routes};
 use crate::pod::orphans::Orphans;
 use crate::pod::status;
@@ -219,7 +221,8 @@ impl Daemon {
             let ctd =
                 Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;
-            let runtime = Runtime::new(ctd, &settings, self.objects.clone(), self.host_ips.clone()).await;
+            let (for_pods, objects) = (Capacity::of(&settings).for_pods(), self.objects.clone());
+            let runtime = Runtime::new(ctd, &settings, for_pods, objects, self.host_ips.clone()).await;
             let runtime = runtime.map_err(|e| e.to_string())?;
             tracing::info!(
                 socket = %handle.socket().display(),
@@ -260,7 +263,7 @@ impl Daemon {
     ) {
         for note in runtime.notes() {
             tracing::warn!("{note}");
-            self.board.node("NodeLimits", Some(note));
+            self.board.event(EventType::Warning, "NodeLimits", None, note);
         }
         let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
         // Before housekeeping looks for sandboxes that nobody has.
@@ -452,7 +455,7 @@ impl Daemon {
         let board = self.board.subscribe();
         let state = board.borrow();
         let ready = state.pods.values().filter(|p| node::is_ready(&p.status)).count();
-        let problems: usize = state.sources.values().map(|r| r.problems.len()).sum();
+        let problems = state.sources.values().flat_map(|r| &r.problems).filter(|p| !p.is_remark()).count();
         match problems {
             0 => format!("{} pods, {ready} ready", state.pods.len()),
             n => format!(

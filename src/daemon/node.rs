@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::{Notify, watch};
 
-use crate::image::preload;
+use crate::image::{Preloader, Seen, archives};
 use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
@@ -94,15 +94,17 @@ fn addresses() -> Vec<String> {
 }
 
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still
-/// grows is left until it has been the same for one look; one that failed is tried again when it changes.
+/// grows is left until it has been the same for one look; one that failed is tried again when it changes. A
+/// directory that was removed is made again, for the next archive.
 ///
 /// `arrived` is told after each import, for the pods that wait for one.
 pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board, arrived: Arc<Notify>) {
     let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
+    let mut preloader = Preloader::new(dir.clone(), state);
     let (mut before, mut imported) = (contents(&dir), None);
     loop {
         if imported.as_ref() != Some(&before) {
-            let done = import(&runtime, &dir, &state, &settings.images.signature_policy, &board).await;
+            let done = import(&runtime, &mut preloader, &settings.images.signature_policy, &board).await;
             arrived.notify_one();
             imported = done.then(|| before.clone());
         }
@@ -120,26 +122,34 @@ pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board
 }
 
 /// Imports what is new; false when something failed that may go well the next time.
-async fn import(runtime: &Runtime, dir: &Path, state: &Path, policy: &Path, board: &Board) -> bool {
-    let report = preload(dir, state, runtime.containerd(), Some(policy)).await;
+async fn import(runtime: &Runtime, preloader: &mut Preloader, policy: &Path, board: &Board) -> bool {
+    let report = preloader.run(runtime.containerd(), Some(policy)).await;
     if !report.imported.is_empty() {
-        // Each is in the log already.
         let text = format!("imported {}", report.imported.join(", "));
+        tracing::info!("{text}");
         board.event(EventType::Normal, "ImageImported", None, text);
+    }
+    for text in report.twice {
+        tracing::warn!("{text}");
+        board.event(EventType::Warning, "ImageImportedTwice", None, text);
     }
     for e in &report.failed {
         tracing::error!("{e}");
         board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
     }
+    let broken: Vec<_> = preloader.broken().collect();
+    board.node("ImageArchives", (!broken.is_empty()).then(|| broken.join("; ")));
     !report.failed.iter().any(|e| e.class().is_transient())
 }
 
-/// Names, sizes and times of what is in a directory.
-fn contents(dir: &Path) -> Vec<(std::ffi::OsString, u64, Option<std::time::SystemTime>)> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut list: Vec<_> = entries
-        .filter_map(|e| e.metadata().ok().map(|m| (e.file_name(), m.len(), m.modified().ok())))
-        .collect();
-    list.sort();
-    list
+/// What a look at the directory's archives tells. One that is gone is made again, for it is where people put them.
+fn contents(dir: &Path) -> Vec<(PathBuf, Seen)> {
+    archives(dir).unwrap_or_else(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound
+            && let Err(e) = std::fs::create_dir_all(dir)
+        {
+            tracing::debug!("cannot make {}: {e}", dir.display());
+        }
+        Vec::new()
+    })
 }

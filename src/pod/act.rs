@@ -231,6 +231,7 @@ impl Worker {
                 }
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
+                history.stop_signal = Some(created.stop_signal);
                 history.stale = created.stale.clone();
                 history.started = None;
                 history.started_at = None;

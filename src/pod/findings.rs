@@ -36,7 +36,7 @@ pub(super) fn announce(
         }
     }
     // A file may have another problem in place of the one that went; then that is what there is to say.
-    let over = before.iter().filter(|old| !now.iter().any(|p| p.path == old.path));
+    let over = before.iter().filter(|old| !old.is_remark() && !now.iter().any(|p| p.path == old.path));
     let mut paths: Vec<_> = over.map(|old| &old.path).collect();
     paths.dedup();
     for path in paths {

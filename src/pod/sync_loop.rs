@@ -167,19 +167,19 @@ impl SyncLoop {
         let SourceUpdate { source, pods, objects, report } = update;
         let before = self.reported.insert(source, report.problems.clone()).unwrap_or_default();
         self.ctx.board.report(source, report);
-        // Before the pods that come with them.
+        self.sources_seen |= pods.is_some();
+        let updates = pods.map(|set| self.config.merge(source, set)).unwrap_or_default();
+        // Objects after the pods that go with them, which need not miss them, and before those that come with them.
+        let (going, staying): (Vec<_>, Vec<_>) =
+            updates.into_iter().partition(|update| matches!(update.op, Op::Remove | Op::Delete));
+        going.into_iter().for_each(|update| self.handle(update));
         if let Some(set) = objects {
             self.take_objects(set);
         }
         if self.ctx.objects.set_known() {
             self.retry_all();
         }
-        if let Some(set) = pods {
-            self.sources_seen = true;
-            for update in self.config.merge(source, set) {
-                self.handle(update);
-            }
-        }
+        staying.into_iter().for_each(|update| self.handle(update));
         let now = self.reported.get(source).map_or(&[][..], Vec::as_slice);
         let file_of = |key: &PodKey| Some(self.manager.get(key)?.manifest.origin.file.clone());
         findings::announce(&self.ctx.board, &before, now, file_of);

@@ -93,6 +93,11 @@ impl Runtime {
         first
     }
 
+    /// The credentials of a pod.
+    pub(super) fn pull_keys(&self, manifest: &PodManifest) -> Result<Vec<Keys>, StartError> {
+        Ok(self.keys(manifest, pod_spec(manifest)?))
+    }
+
     /// The credentials that the pod names. A Secret that is missing or no credential counts as none, as with
     /// the kubelet; it is said when the pull fails.
     fn keys(&self, manifest: &PodManifest, spec: &PodSpec) -> Vec<Keys> {

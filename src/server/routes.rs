@@ -53,7 +53,7 @@ impl Routes {
             ["podling", "v1", "images", "pull"] if post => pulls::pull(self, &query).await,
             ["podling", "v1", "images", "inspect"] if get => pulls::inspect(self, &query).await,
             ["podling", "v1", "images", "export"] if post => pulls::export(self, &query).await,
-            ["podling", "v1", "images", "prune"] if post => pulls::prune(self).await,
+            ["podling", "v1", "images", "prune"] if post => pulls::prune(self, &query).await,
             ["podling", "v1", "images"] if get => images::list(self).await,
             ["podling", "v1", "images"] if post => images::import(self, &query, request.into_body()).await,
             ["podling", "v1", "images"] if request.method() == Method::DELETE => {

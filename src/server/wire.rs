@@ -52,6 +52,13 @@ pub struct Problem {
     pub keeps: Vec<PodKey>,
 }
 
+impl Problem {
+    /// Whether nothing is wrong and something merely has no effect.
+    pub fn is_remark(&self) -> bool {
+        Diagnostic::only_warn(&self.diagnostics) && self.keeps.is_empty()
+    }
+}
+
 impl From<&SourceReport> for Report {
     fn from(report: &SourceReport) -> Self {
         let problem = |p: &crate::source::SourceProblem| Problem {

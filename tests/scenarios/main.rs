@@ -8,7 +8,9 @@ mod support;
 
 mod admission;
 mod adoption;
+mod archives;
 mod cli;
+mod collect;
 mod control_plane;
 mod data_volumes;
 mod directory;

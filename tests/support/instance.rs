@@ -38,6 +38,8 @@ pub struct Options {
     pub manifests: Vec<(String, String)>,
     /// Let podling start its own containerd instead of giving it one.
     pub embedded: bool,
+    /// Where containerd keeps images and containers, when that is a disk of its own.
+    pub disk: Option<PathBuf>,
     /// Put a [`FaultProxy`] between podling and containerd.
     pub proxy: bool,
 }
@@ -66,7 +68,8 @@ impl Instance {
         // runc keeps its state by containerd namespace alone, so that must be unique on the machine.
         let name = format!("podt-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let (root, net) = (host::scratch(), NetNs::new());
-        let containerd = (!options.embedded).then(|| Containerd::start(&root.path().join("c"), &net));
+        let containerd = (!options.embedded)
+            .then(|| Containerd::start(&root.path().join("c"), options.disk.as_deref(), &net));
         let proxy = options.proxy.then(|| {
             let upstream = containerd.as_ref().expect("a proxy needs the test's own containerd").socket();
             FaultProxy::start(&root.path().join("proxy.sock"), &upstream)
@@ -216,6 +219,11 @@ impl Instance {
 
     pub fn start_containerd(&mut self) {
         self.containerd.as_mut().expect("the instance has its own containerd").restart(&self.net);
+    }
+
+    /// The pid of the instance's own containerd.
+    pub fn containerd_pid(&self) -> u32 {
+        self.containerd.as_ref().and_then(|c| c.pid()).expect("the instance has its own containerd")
     }
 
     pub fn containerd_runs(&self) -> bool {

@@ -141,6 +141,19 @@ impl Puller {
         &self.inner.setup.ctd
     }
 
+    pub(super) fn setup(&self) -> &Setup {
+        &self.inner.setup
+    }
+
+    /// All credentials that a pull may use, a pod's own first.
+    pub(super) fn keyring(&self, of_pod: &[Keys]) -> Keyring {
+        Keyring {
+            pull_secrets: of_pod.to_vec(),
+            files: self.inner.options.credential_files.clone(),
+            plugins: self.inner.plugins.clone(),
+        }
+    }
+
     fn pulls(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
         self.inner.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -328,11 +341,7 @@ impl Puller {
         pulls.insert(key.clone(), State::Running { progress: progress.clone() });
         drop(pulls);
         let job = Begun { key, reference: reference.clone(), began: now, progress, delay, by };
-        let keys = Keyring {
-            pull_secrets: want.keys.to_vec(),
-            files: self.inner.options.credential_files.clone(),
-            plugins: self.inner.plugins.clone(),
-        };
+        let keys = self.keyring(want.keys);
         tokio::spawn(self.clone().run(job, keys, present));
         Poll::Running(reading)
     }

@@ -17,6 +17,7 @@ mod differences;
 pub mod findings;
 mod hooks;
 mod housekeeping;
+mod last_words;
 mod look;
 mod manager;
 mod order;

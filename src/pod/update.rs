@@ -49,6 +49,7 @@ impl Worker {
             return self.keep_running(new, &changes);
         }
         if !ran {
+            self.tell_update(&changes);
             if !changes.keeps_processes() {
                 self.forget_runs();
             }

@@ -17,6 +17,7 @@ use tracing::Instrument;
 use super::capacity::Capacity;
 use super::context::Context;
 use super::hooks::Hooks;
+use super::last_words::Unfinished;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 
 use super::refresh::Refresh;
@@ -116,6 +117,8 @@ pub struct Worker {
     pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Runs that ended, and whose logs may not be whole yet.
+    pub(super) unfinished: Vec<Unfinished>,
     /// Starts that wait for an image: since when.
     pub(super) asked: BTreeMap<String, Moment>,
     /// Rises when a pull has ended.
@@ -174,6 +177,7 @@ impl Worker {
             probes: None,
             news: Arc::default(),
             vanished: BTreeMap::new(),
+            unfinished: Vec::new(),
             silent: BTreeSet::new(),
             pending_update: None,
             resizing: None,
@@ -301,7 +305,7 @@ impl Worker {
         let now = clock::now();
         let holds = self.held.values().map(|h| h.until).filter(|until| *until > now);
         let holds = holds.chain(self.resizing.as_ref().map(|r| r.until));
-        let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).min();
+        let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).chain(self.rest_due()).min();
         due.unwrap_or(now + RESYNC)
     }
 
@@ -340,6 +344,7 @@ impl Worker {
             deleting: None,
         });
         self.resume_stops();
+        self.resume_last_words();
     }
 
     /// Takes a pod on that this worker has nothing of.

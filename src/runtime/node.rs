@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodSpec;
 use tokio::sync::watch;
 
-use super::containerd::{Containerd, probe};
+use super::containerd::{Containerd, adopt_fifos, probe};
 use super::downward::Allocatable;
 use super::spec::qos;
 use super::{Inner, Runtime, logs};
@@ -110,7 +110,7 @@ impl Runtime {
         ctd.ensure_namespace().await?;
         ctd.end_stale_leases().await?;
         let helpers = install_helpers(&paths)?;
-        ctd.set_exec_dir(empty_exec_dir(&paths)?);
+        ctd.set_exec_dir(exec_dir(&paths)?);
         let network = Network::new(NetworkOptions {
             conf_dir: settings.cni_conf_dir.clone(),
             bin_dirs: settings.cni_bin_dirs.clone(),
@@ -272,9 +272,9 @@ impl Runtime {
         let lines: Vec<String> = text
             .lines()
             .filter_map(|line| logs::LogLine::parse(line.as_bytes()))
-            .map(|line| String::from_utf8_lossy(line.text).into_owned())
+            .map(|line| String::from_utf8_lossy(line.text).into_owned() + if line.full { "\n" } else { "" })
             .collect();
-        let tail = lines[lines.len().saturating_sub(80)..].join("\n");
+        let tail = lines[lines.len().saturating_sub(80)..].concat();
         let mut from = tail.len().saturating_sub(2048);
         while !tail.is_char_boundary(from) {
             from += 1;
@@ -326,15 +326,11 @@ struct Helpers {
     pause_rootfs: PathBuf,
 }
 
-/// Where exec keeps its FIFOs, cleared of those that a killed podling left.
-fn empty_exec_dir(paths: &Paths) -> Result<PathBuf, NodeError> {
+/// Where exec keeps its FIFOs; those that a killed podling left are seen to.
+fn exec_dir(paths: &Paths) -> Result<PathBuf, NodeError> {
     let dir = paths.run().join("exec");
-    let made = fs::remove_dir_all(&dir).or_else(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(e),
-    });
-    made.and_then(|()| fs::create_dir_all(&dir))
-        .map_err(|source| NodeError::Helper { path: dir.clone(), source })?;
+    fs::create_dir_all(&dir).map_err(|source| NodeError::Helper { path: dir.clone(), source })?;
+    adopt_fifos(&dir);
     Ok(dir)
 }
 

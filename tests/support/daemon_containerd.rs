@@ -39,6 +39,11 @@ impl Containerd {
         self.dir.join("c.sock")
     }
 
+    /// Its pid, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop).
     pub fn restart(&mut self, net: &NetNs) {
         let log = File::options().create(true).append(true).open(self.dir.join("containerd.log"));

@@ -221,6 +221,11 @@ impl Instance {
         self.containerd.as_mut().expect("the instance has its own containerd").restart(&self.net);
     }
 
+    /// The pid of the instance's own containerd.
+    pub fn containerd_pid(&self) -> u32 {
+        self.containerd.as_ref().and_then(|c| c.pid()).expect("the instance has its own containerd")
+    }
+
     pub fn containerd_runs(&self) -> bool {
         let socket = self.containerd_socket();
         std::os::unix::net::UnixStream::connect(socket).is_ok()

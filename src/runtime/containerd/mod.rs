@@ -29,7 +29,7 @@ pub use containers::{ContainerRecord, NewContainer};
 pub use embedded::{ContainerdHandle, Embedded, EmbeddedError, resolve};
 pub use error::{ErrorClass, RuntimeError, SUN_PATH_MAX};
 pub use events::RuntimeEvent;
-pub use exec::{ExecOutput, ExecRequest, ExecSession, ExecStdin};
+pub use exec::{ExecOutput, ExecRequest, ExecSession, ExecState, ExecStdin, adopt_fifos};
 pub use lanes::{Permit, Rank, RankedQueue, with_rank};
 pub use leases::Lease;
 pub use mounts::Mount;

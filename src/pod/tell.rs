@@ -124,6 +124,7 @@ impl Worker {
             let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
             let ending = match (d.stopped, restart) {
                 (true, _) => Some(Ending::Stop),
+                (false, _) if d.leaving => Some(Ending::Shutdown),
                 (false, true) => Some(Ending::Restart),
                 (false, false) => None,
             };

@@ -51,6 +51,8 @@ pub struct Desired {
     pub source: &'static str,
     /// `podling stop` was said.
     pub stopped: bool,
+    /// The machine shuts down: it stops until the next podling.
+    pub leaving: bool,
     /// How often `podling restart` was said.
     pub restarts: u64,
     /// Why its manifest file, as it is now, is not what runs.
@@ -399,7 +401,7 @@ impl Worker {
             current.spec.stopped = desired.stopped;
             self.save_spec();
         }
-        if desired.stopped {
+        if desired.stopped || desired.leaving {
             return Goal::Stop;
         }
         let current = match &mut self.current {
@@ -477,7 +479,7 @@ impl Worker {
     pub(super) async fn unwanted(&self, uid: &str) {
         // A receiver of its own, so that the news is still news to the worker's loop.
         let mut mail = self.mail.clone();
-        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped || d.leaving);
         if mail.wait_for(gone).await.is_err() {
             // Nobody can say any more: podling is ending.
             std::future::pending::<()>().await;

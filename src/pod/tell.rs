@@ -182,4 +182,15 @@ impl Worker {
         }
         self.save_status();
     }
+
+    /// Says once of each back-off that it has begun.
+    pub(super) fn tell_of_backoff(&mut self, plan: &Plan) {
+        self.backed_off.retain(|name, _| plan.backing_off.contains_key(name));
+        for (name, until) in &plan.backing_off {
+            if self.backed_off.insert(name.clone(), *until) != Some(*until) {
+                let text = format!("back-off restarting failed container {name}");
+                self.ctx.board.event(EventType::Warning, "BackOff", Some(&self.key), text);
+            }
+        }
+    }
 }

@@ -119,6 +119,8 @@ pub struct Worker {
     pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Back-offs that were told of: container to their end.
+    pub(super) backed_off: BTreeMap<String, Moment>,
     /// Runs that ended, and whose logs may not be whole yet.
     pub(super) unfinished: Vec<Unfinished>,
     /// Starts that wait for an image: since when.
@@ -179,6 +181,7 @@ impl Worker {
             probes: None,
             news: Arc::default(),
             vanished: BTreeMap::new(),
+            backed_off: BTreeMap::new(),
             unfinished: Vec::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -279,6 +282,7 @@ impl Worker {
             self.take_hook_ends();
             self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
+            self.tell_of_backoff(&plan);
             let progressed = self.act(&plan, &seen).await;
             if goal == Goal::Run {
                 self.resize(&seen).await;

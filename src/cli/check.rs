@@ -14,9 +14,10 @@ use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, S
 use crate::pod::capacity::Capacity;
 use crate::pod::findings::admission;
 use crate::pod::status::Waiting;
-use crate::runtime::profiles::missing_seccomp;
+use crate::runtime::profiles;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
+use crate::system::node::{NodeFeatures, node_features};
 
 /// Bytes read of a file: one more than the largest manifest, so that the reader sees that it is too large.
 const LONGEST: u64 = manifest::MAX_BYTES as u64 + 1;
@@ -42,7 +43,10 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         options,
         extensionless: settings.extensionless,
         seccomp_root: settings.seccomp_root,
-        ..Checker::default()
+        features: node_features(),
+        findings: Vec::new(),
+        files: 0,
+        first: BTreeMap::new(),
     };
     for path in &args.paths {
         checker.path(path);
@@ -98,12 +102,12 @@ impl Finding {
     }
 }
 
-#[derive(Default)]
 struct Checker {
     node: Capacity,
     options: ReadOptions,
     extensionless: bool,
     seccomp_root: PathBuf,
+    features: NodeFeatures,
     findings: Vec<Finding>,
     files: usize,
     first: BTreeMap<PodKey, (String, u32)>,
@@ -172,7 +176,7 @@ impl Checker {
             };
             if let Some(pod) = document.pod {
                 let overlooked = self.node.overlooked(&pod.pod).into_iter();
-                let missing = missing_seccomp(&pod.pod, &self.seccomp_root).into_iter();
+                let missing = profiles::lacking(&pod.pod, &self.seccomp_root, &self.features).into_iter();
                 let missing = missing.map(|message| Waiting { reason: UNREADY.to_owned(), message });
                 let all = overlooked.chain(missing).map(Err);
                 for refused in [self.node.could_hold(&pod.pod)].into_iter().chain(all) {

@@ -39,7 +39,7 @@ pub fn check(findings: &mut Findings<'_>, strict: bool) {
         Some(node) => !node.is_null() && !node.is_empty_collection() && node.text() != Some(""),
         None => false,
     };
-    let chosen: Vec<&str> = CHOICES.into_iter().filter(|name| chosen(&name)).collect();
+    let chosen: Vec<&str> = CHOICES.into_iter().filter(|name| chosen(name)).collect();
     if chosen.contains(&"volumeMode") {
         let text = format!("this claim is what {place} is; put a link to the block device there");
         findings.at_key(super::Severity::Warning, Code::NoEffect, &Path::root().field("spec"), text);

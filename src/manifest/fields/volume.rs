@@ -42,7 +42,8 @@ pub static VOLUME: Object = Object {
             refused("this kind of volume is no longer run by kubelets either; clone in an init container"),
         ),
         f("glusterfs", Shape::Object(&GLUSTERFS_VOLUME_SOURCE), DRIVER),
-        f("hostPath", Shape::Object(&HOST_PATH_VOLUME_SOURCE), HONOURED),
+        f("hostPath", Shape::Object(&HOST_PATH_VOLUME_SOURCE), HONOURED)
+            .note("A path without any slash is the name of a claim, as with podman"),
         f("image", Shape::Object(&IMAGE_VOLUME_SOURCE), HONOURED)
             .note("Read-only, and programs in it cannot be executed"),
         f("iscsi", Shape::Object(&ISCSI_VOLUME_SOURCE), DRIVER),

@@ -238,12 +238,13 @@ fn volumes_have_one_source_each() {
         ],
     );
     in_spec(
-        "volumes: [{name: a, hostPath: {}}, {name: b, hostPath: {path: /a/../b, type: Dir}}, {name: c, hostPath: {path: x}}]",
+        "volumes: [{name: a, hostPath: {}}, {name: b, hostPath: {path: /a/../b, type: Dir}}, {name: c, hostPath: {path: x/y}}, {name: d, hostPath: {path: x, type: File}}, {name: e, hostPath: {path: x}}]",
         &[
             "spec.volumes[0].hostPath.path: Required value",
             "spec.volumes[1].hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
             "spec.volumes[1].hostPath.type: Unsupported value: \"Dir\": supported values: \"\", \"BlockDevice\", \"CharDevice\", \"Directory\", \"DirectoryOrCreate\", \"File\", \"FileOrCreate\", \"Socket\"",
-            "spec.volumes[2].hostPath.path: Invalid value: \"x\": must be an absolute path",
+            "spec.volumes[2].hostPath.path: Invalid value: \"x/y\": must be an absolute path, or without a type the name of a claim",
+            "spec.volumes[3].hostPath.path: Invalid value: \"x\": must be an absolute path, or without a type the name of a claim",
         ],
     );
     in_spec(

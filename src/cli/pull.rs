@@ -21,37 +21,50 @@ const PATH: &str = "/podling/v1/images";
 const BAR: u64 = 30;
 
 pub(super) async fn pull(client: &Client, names: &[String]) -> Outcome {
+    let mut code = ExitCode::SUCCESS;
     for name in names {
-        let mut query = Query::default();
-        query.add("name", name);
-        let mut lines = client.stream_of(Method::POST, &query.on(&format!("{PATH}/pull"))).await?;
-        let mut bar = Bar::new(name);
-        let mut done = false;
-        while let Some(line) = lines.line().await? {
-            let line: PullLine = serde_json::from_slice(&line)
-                .map_err(|e| CliError::Failed(format!("podling answered something unexpected ({e})")))?;
-            match line {
-                PullLine::Progress(reading) => bar.show(&reading),
-                PullLine::Error(text) => {
-                    bar.clear();
-                    return Err(CliError::Failed(text));
-                }
-                PullLine::Done { name, digest, unchanged } => {
-                    bar.clear();
-                    let word = if unchanged { "is up to date" } else { "pulled" };
-                    writeln!(std::io::stdout().lock(), "image/{name} {word} ({digest})")?;
-                    done = true;
-                }
+        match pull_one(client, name).await {
+            // The others may be there.
+            Err(error @ CliError::Failed(_)) if names.len() > 1 => {
+                say(&error.to_string());
+                code = ExitCode::FAILURE;
             }
-        }
-        if !done {
-            bar.clear();
-            return Err(CliError::Failed(format!(
-                "podling ended before {name} was pulled; it goes on when it is back"
-            )));
+            result => result?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+async fn pull_one(client: &Client, name: &str) -> Result<(), CliError> {
+    let mut query = Query::default();
+    query.add("name", name);
+    let mut lines = client.stream_of(Method::POST, &query.on(&format!("{PATH}/pull"))).await?;
+    let mut bar = Bar::new(name);
+    let mut done = false;
+    while let Some(line) = lines.line().await? {
+        let line: PullLine = serde_json::from_slice(&line)
+            .map_err(|e| CliError::Failed(format!("podling answered something unexpected ({e})")))?;
+        match line {
+            PullLine::Progress(reading) => bar.show(&reading),
+            PullLine::Error(text) => {
+                bar.clear();
+                return Err(CliError::Failed(text));
+            }
+            PullLine::Done { name, digest, unchanged } => {
+                bar.clear();
+                let word = if unchanged { "is up to date" } else { "pulled" };
+                writeln!(std::io::stdout().lock(), "image/{name} {word} ({digest})")?;
+                done = true;
+            }
+        }
+    }
+    if !done {
+        bar.clear();
+        return Err(CliError::Failed(format!(
+            "podling ended before {name} was pulled; it goes on when it is back"
+        )));
+    }
+    Ok(())
 }
 
 pub(super) async fn inspect(client: &Client, name: &str, format: Output) -> Outcome {

@@ -25,7 +25,7 @@ pub async fn keep_room(runtime: Runtime, settings: watch::Receiver<Arc<Settings>
     let order = settings.borrow().paths.state().join("image-uses.json");
     let mut uses = Uses::load(&order);
     let mut due = clock::now() + EVERY;
-    // What did not help does not help ten seconds later.
+    // What did not help does not help ten seconds later; but somebody else may have made room.
     let mut hopeless = false;
     loop {
         tokio::time::sleep(LOOK).await;
@@ -33,7 +33,7 @@ pub async fn keep_room(runtime: Runtime, settings: watch::Receiver<Arc<Settings>
         let regular = clock::now() >= due;
         let ctd = runtime.containerd();
         let dir = ctd.snapshot_dir().await.unwrap_or_else(|| settings.paths.containerd_root());
-        if !regular && (hopeless || !is_full(&dir, &rule(&settings))) {
+        if !regular && hopeless == is_full(&dir, &rule(&settings)) {
             continue;
         }
         due = clock::now() + EVERY;

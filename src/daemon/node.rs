@@ -13,11 +13,14 @@ use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
 use crate::settings::{ContainerdChoice, Settings};
+use crate::system::clock::{self, Moment};
 
 /// How often the node's address is looked up again: DHCP may come late.
 const ADDRESS: Duration = Duration::from_secs(10);
 /// How often the images directory is looked at.
 const IMAGES: Duration = Duration::from_secs(2);
+/// Longest wait before an import is tried again.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Paths in one word for a log line: `/etc/pods,/srv/pods`.
 pub fn names(paths: &[PathBuf]) -> String {
@@ -101,23 +104,48 @@ fn addresses() -> Vec<String> {
 pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board, arrived: Arc<Notify>) {
     let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
     let mut preloader = Preloader::new(dir.clone(), state);
-    let (mut before, mut imported) = (contents(&dir), None);
+    let mut before = contents(&dir);
+    let mut retry = Retry::default();
     loop {
-        if imported.as_ref() != Some(&before) {
-            let done = import(&runtime, &mut preloader, &settings.images.signature_policy, &board).await;
-            arrived.notify_one();
-            imported = done.then(|| before.clone());
-        }
+        let done = import(&runtime, &mut preloader, &settings.images.signature_policy, &board).await;
+        arrived.notify_one();
+        retry.note(done);
         let mut now = contents(&dir);
         loop {
             tokio::time::sleep(IMAGES).await;
             let next = contents(&dir);
-            if next == now {
+            let settled = next == now;
+            now = next;
+            if settled && (now != before || retry.is_due()) {
                 break;
             }
-            now = next;
+        }
+        if now != before {
+            retry = Retry::default();
         }
         before = now;
+    }
+}
+
+/// When an import that failed for a reason that may pass is tried again. On a full disk each try may write gigabytes.
+#[derive(Default)]
+struct Retry {
+    due: Option<Moment>,
+    wait: Duration,
+}
+
+impl Retry {
+    fn note(&mut self, done: bool) {
+        if done {
+            *self = Self::default();
+            return;
+        }
+        self.wait = (self.wait * 2).clamp(IMAGES, LONGEST);
+        self.due = Some(clock::now() + self.wait);
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.is_some_and(|due| clock::now() >= due)
     }
 }
 
@@ -152,4 +180,23 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Seen)> {
         }
         Vec::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_that_failed_is_tried_again_later_and_later() {
+        let mut retry = Retry::default();
+        assert!(!retry.is_due());
+        let waits = [(); 9].map(|()| {
+            retry.note(false);
+            retry.wait.as_secs()
+        });
+        assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert!(!retry.is_due());
+        retry.note(true);
+        assert_eq!(retry.due, None);
+    }
 }

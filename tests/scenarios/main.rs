@@ -30,6 +30,7 @@ mod pull;
 mod pull_images;
 mod restarts;
 mod security;
+mod shutdown;
 mod signatures;
 mod updates;
 mod words;

@@ -63,6 +63,8 @@ pub(super) enum Verb {
     Start(Order),
     /// Stop a pod with its grace period, then start it afresh
     Restart(Order),
+    /// Stop all pods, since the machine shuts down; the next podling starts them again
+    Shutdown(Shutdown),
     /// List, import or remove images
     #[command(visible_alias = "images")]
     Image(Image),
@@ -73,6 +75,13 @@ pub(super) enum Verb {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Shutdown {
+    /// Time for all of them; a third of it is kept for critical ones
+    #[arg(long, default_value = "60s", value_parser = go_duration, value_name = "DURATION")]
+    pub timeout: std::time::Duration,
 }
 
 const RUN_HELP: &str = "\

@@ -389,6 +389,7 @@ impl Daemon {
             host_ips: self.host_ips.clone(),
             objects: self.objects.clone(),
             keep: self.keep(),
+            closing: Default::default(),
         }
     }
 

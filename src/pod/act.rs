@@ -1,6 +1,7 @@
 //! Acting: the steps of a plan, carried out in order. A step that fails is held and tried again later; it
 //! never stops the steps after it unless they need it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -124,6 +125,10 @@ impl Worker {
     /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
     fn admit(&mut self) -> Result<(), Waiting> {
         let Some(current) = &mut self.current else { return Ok(()) };
+        if self.ctx.closing.load(Ordering::Relaxed) {
+            let message = "the machine shuts down; the pod starts with the next podling".into();
+            return Err(Waiting { reason: "NodeShutdown".into(), message });
+        }
         if !current.in_order
             && let Err(why) = self.ctx.order.may_start(&self.key)
         {

@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
         claim(&claims, &next, &node);
         assert_eq!(claim(&claims, &pod("a", "1", 0), &node), "ok");
-        assert_eq!(claims.released().await, [next.key.clone()]);
+        assert_eq!(claims.released().await, std::slice::from_ref(&next.key));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::system::machine::Machine;
 
 /// The priority of `system-cluster-critical`.
-const CLUSTER_CRITICAL: i32 = 2_000_000_000;
+pub const CLUSTER_CRITICAL: i32 = 2_000_000_000;
 /// The priority of `system-node-critical`.
 const NODE_CRITICAL: i32 = 2_000_001_000;
 

@@ -11,6 +11,7 @@ pub mod board;
 pub mod capacity;
 mod changes;
 mod cleanup;
+pub mod closing;
 pub(crate) mod context;
 mod data_changes;
 mod differences;

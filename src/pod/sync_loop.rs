@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
 use super::capacity::Capacity;
+use super::closing;
 use super::context::Context;
 use super::findings;
 use super::manager::PodManager;
@@ -58,6 +60,8 @@ pub struct SyncLoop {
     orphans: Orphans,
     sources_seen: bool,
     sweep: Option<tokio::task::JoinHandle<()>>,
+    /// The pods whose turn it is to leave a machine that shuts down.
+    leave: (mpsc::Sender<Vec<PodKey>>, mpsc::Receiver<Vec<PodKey>>),
     /// What each source last found wrong.
     reported: BTreeMap<&'static str, Vec<SourceProblem>>,
 }
@@ -74,6 +78,7 @@ impl SyncLoop {
             orphans,
             sources_seen: false,
             sweep: None,
+            leave: mpsc::channel(1),
             reported: BTreeMap::new(),
         };
         this.restore(records);
@@ -142,6 +147,7 @@ impl SyncLoop {
                 keys = claims.released() => self.retry(&keys),
                 keys = order.changed() => self.retry(&keys),
                 () = images.notified() => self.retry_all(),
+                Some(keys) = self.leave.1.recv() => self.leave(&keys),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
@@ -324,6 +330,10 @@ impl SyncLoop {
                     d.restarts += 1;
                 }),
             ),
+            Control::Shutdown(time, reply) => {
+                self.shut_down(time);
+                (reply, Ok(()))
+            }
             Control::Reload(reply) => {
                 // A full queue means that a reload is due anyway.
                 let _ = reload.try_send(());
@@ -332,6 +342,26 @@ impl SyncLoop {
         };
         // The client may have gone; the order stands.
         let _ = reply.send(answer);
+    }
+
+    /// The machine shuts down: nothing starts any more, and what runs stops in order.
+    fn shut_down(&mut self, time: Duration) {
+        if self.ctx.closing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let node = self.ctx.capacity();
+        let groups = closing::groups(self.manager.manifests(), &self.ctx.order, &node);
+        tokio::spawn(closing::close(self.ctx.board.clone(), groups, self.leave.0.clone(), time));
+    }
+
+    fn leave(&mut self, keys: &[PodKey]) {
+        for key in keys {
+            if let Some(desired) = self.manager.get_mut(key) {
+                desired.leaving = true;
+                self.tell(key);
+                self.ctx.board.not_ready(key);
+            }
+        }
     }
 
     fn order(&mut self, key: &PodKey, change: impl FnOnce(&mut Desired)) -> Result<(), String> {

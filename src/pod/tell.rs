@@ -124,6 +124,7 @@ impl Worker {
             let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
             let ending = match (d.stopped, restart) {
                 (true, _) => Some(Ending::Stop),
+                (false, _) if d.leaving => Some(Ending::Shutdown),
                 (false, true) => Some(Ending::Restart),
                 (false, false) => None,
             };
@@ -180,5 +181,16 @@ impl Worker {
             self.save_spec();
         }
         self.save_status();
+    }
+
+    /// Says once of each back-off that it has begun.
+    pub(super) fn tell_of_backoff(&mut self, plan: &Plan) {
+        self.backed_off.retain(|name, _| plan.backing_off.contains_key(name));
+        for (name, until) in &plan.backing_off {
+            if self.backed_off.insert(name.clone(), *until) != Some(*until) {
+                let text = format!("back-off restarting failed container {name}");
+                self.ctx.board.event(EventType::Warning, "BackOff", Some(&self.key), text);
+            }
+        }
     }
 }

@@ -51,6 +51,8 @@ pub struct Desired {
     pub source: &'static str,
     /// `podling stop` was said.
     pub stopped: bool,
+    /// The machine shuts down: it stops until the next podling.
+    pub leaving: bool,
     /// How often `podling restart` was said.
     pub restarts: u64,
     /// Why its manifest file, as it is now, is not what runs.
@@ -117,6 +119,8 @@ pub struct Worker {
     pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Back-offs that were told of: container to their end.
+    pub(super) backed_off: BTreeMap<String, Moment>,
     /// Runs that ended, and whose logs may not be whole yet.
     pub(super) unfinished: Vec<Unfinished>,
     /// Starts that wait for an image: since when.
@@ -177,6 +181,7 @@ impl Worker {
             probes: None,
             news: Arc::default(),
             vanished: BTreeMap::new(),
+            backed_off: BTreeMap::new(),
             unfinished: Vec::new(),
             silent: BTreeSet::new(),
             pending_update: None,
@@ -277,6 +282,7 @@ impl Worker {
             self.take_hook_ends();
             self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
+            self.tell_of_backoff(&plan);
             let progressed = self.act(&plan, &seen).await;
             if goal == Goal::Run {
                 self.resize(&seen).await;
@@ -395,7 +401,7 @@ impl Worker {
             current.spec.stopped = desired.stopped;
             self.save_spec();
         }
-        if desired.stopped {
+        if desired.stopped || desired.leaving {
             return Goal::Stop;
         }
         let current = match &mut self.current {
@@ -473,7 +479,7 @@ impl Worker {
     pub(super) async fn unwanted(&self, uid: &str) {
         // A receiver of its own, so that the news is still news to the worker's loop.
         let mut mail = self.mail.clone();
-        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped || d.leaving);
         if mail.wait_for(gone).await.is_err() {
             // Nobody can say any more: podling is ending.
             std::future::pending::<()>().await;

@@ -125,6 +125,9 @@ impl Runtime {
                     other => other?,
                 }
             }
+            Err(ExecError::Runtime(e)) if purpose.is_hook() && e.class().is_transient() => {
+                return Err(ExecError::Unheard { command: command.join(" ") });
+            }
             other => other?,
         };
         let mut tree = Tree(process::identify(session.pid).ok());
@@ -236,7 +239,12 @@ impl Runtime {
         let record = record.ok_or_else(|| missing(ErrorClass::NotFound, "the container is gone"))?;
         let request = ExecRequest::like_container(&record.spec()?, command.to_vec(), false, false);
         let request = request.ok_or_else(|| missing(ErrorClass::Other, "its spec has no process"))?;
-        Ok(ExecRequest { merged: true, name: Some(purpose.name().to_owned()), ..request })
+        Ok(ExecRequest {
+            merged: true,
+            name: Some(purpose.name().to_owned()),
+            lasting: purpose.is_hook(),
+            ..request
+        })
     }
 }
 

@@ -48,6 +48,7 @@ impl Routes {
             ["api", "v1", "events"] if get => events::list(self, None, &query),
             ["api", "v1", "namespaces", ns, rest @ ..] => self.namespaced(request, ns, rest, &query).await,
             ["podling", "v1", "status"] if get => Ok(self.status().await),
+            ["podling", "v1", "shutdown"] if post => orders::shut_down(self, &query).await,
             ["podling", "v1", "objects"] if get => objects::list(self),
             ["podling", "v1", "images", "pull"] if post => pulls::pull(self, &query).await,
             ["podling", "v1", "images", "inspect"] if get => pulls::inspect(self, &query).await,
@@ -63,7 +64,7 @@ impl Routes {
             }
             ["healthz"]
             | ["api", "v1", "pods" | "events"]
-            | ["podling", "v1", "status" | "images" | "objects"] => {
+            | ["podling", "v1", "status" | "images" | "objects" | "shutdown"] => {
                 Err(Refusal::method(request.method(), &path))
             }
             _ => Err(Refusal::not_found("the server could not find the requested resource")),

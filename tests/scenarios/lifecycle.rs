@@ -190,6 +190,29 @@ fn hooks_run_exactly_once_at_whatever_moment_podling_is_killed() {
 }
 
 #[test]
+fn a_containerd_that_goes_while_hooks_run_fails_none() {
+    let mut instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = format!(
+        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order; sleep 3; echo post done >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order; sleep 3; echo pre done >> /log/order']}}}}\n",
+        worker("main")
+    );
+    instance.write("web.yaml", &log.pod("web", &spec));
+    log.until(&instance, "post");
+    instance.kill_containerd();
+    instance.start_containerd();
+    let view = instance.ready("web");
+    assert_eq!(view.restarts("main"), 0);
+    instance.remove("web.yaml");
+    log.until(&instance, "pre");
+    instance.kill_containerd();
+    instance.start_containerd();
+    instance.gone("web");
+    assert_eq!(log.lines(), ["main up", "post", "post done", "pre", "pre done", "main down"]);
+    assert!(!instance.says("hook failed"));
+}
+
+#[test]
 fn a_pre_stop_hook_over_http_reaches_the_pod_and_its_status_is_told() {
     let instance = Instance::start();
     let log = Log::new(&instance);
@@ -344,6 +367,18 @@ fn a_pod_past_its_deadline_fails_and_stays_failed() {
     reboot(&mut instance);
     instance.stays(seconds(1), "it is failed", |i| i.pod("job").is_some_and(|p| p.phase() == "Failed"));
     assert_eq!(log.lines().len(), 2);
+}
+
+#[test]
+fn a_pod_past_its_deadline_waits_for_no_restart_of_all_its_containers() {
+    let instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = "restartPolicy: Never\nactiveDeadlineSeconds: 6\ncontainers:\n@main exit 9\n  restartPolicy: Never\n  restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [9]}}]\n";
+    instance.write("web.yaml", &log.pod("web", spec));
+    instance.until_pod("web", "waits", |p| p.waiting("main") == "RestartingAllContainers");
+    let view = instance.phase("web", "Failed");
+    assert_eq!(view.0["status"]["reason"], "DeadlineExceeded");
+    assert_eq!(view.container("main")["state"]["terminated"]["exitCode"], 9, "{}", view.0["status"]);
 }
 
 #[test]

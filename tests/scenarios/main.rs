@@ -31,6 +31,7 @@ mod pull_images;
 mod registries;
 mod restarts;
 mod security;
+mod shutdown;
 mod signatures;
 mod updates;
 mod words;

@@ -358,6 +358,6 @@ fn an_images_volume_begins_with_what_the_image_has_there_at_each_run() {
     instance.podling(&["exec", "seeded", "--", "kill", "1"]);
     instance.until_pod("seeded", "another run", |p| p.is_ready() && p.id("main") != first.id("main"));
     assert_eq!(instance.exec("seeded", look), expected);
-    let volumes = instance.root().join("var/lib/podling/pods").join(&first.uid()).join("image-volumes/main");
+    let volumes = instance.root().join("var/lib/podling/pods").join(first.uid()).join("image-volumes/main");
     assert_eq!(fs::read_dir(volumes).expect("there are some").count(), 2);
 }

@@ -156,6 +156,7 @@ fn a_crashing_container_waits_in_crash_loop_back_off_and_a_fix_starts_at_once() 
     let instance = Instance::start();
     instance.write("crash.yaml", &shell("crash", "exit 3", ""));
     let view = instance.until_pod("crash", "backs off", |p| p.waiting("main") == "CrashLoopBackOff");
+    instance.until("the event tells", |i| i.describes("crash", "BackOff").then_some(()));
     assert_eq!(view.last_exit("main"), Some((3, "Error".into())));
     assert!(view.waiting_message("main").contains("back-off"), "{}", view.waiting_message("main"));
     assert_eq!(view.phase(), "Running", "as kubectl shows a pod whose containers are restarted");

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
-
 use tokio::time::Instant;
 
 use super::Verdict;
@@ -13,6 +12,8 @@ use crate::runtime::{ExecError, ExecPurpose, ExecResult, Runtime};
 
 /// The program and version that hooks show themselves as, as the kubelet's do.
 const AGENT: &str = "kube-lifecycle/1.36";
+/// Before a containerd that went is asked what became of a command.
+const AGAIN: Duration = Duration::from_millis(500);
 /// Most of a command's output that is shown.
 const SHOWN: usize = 512;
 
@@ -73,7 +74,10 @@ impl Job {
             // Not begun, or no more than written down as begun by a podling that was killed then.
             match self.runtime.exec_sync(&self.id, self.purpose, command, left()).await {
                 // It may run on, or have ended well: containerd says so when it is back.
-                Err(ExecError::Unheard { .. }) if !left().is_zero() => begun = true,
+                Err(ExecError::Unheard { .. }) if !left().is_zero() => {
+                    begun = true;
+                    tokio::time::sleep(AGAIN.min(left())).await;
+                }
                 result => break result,
             }
         };

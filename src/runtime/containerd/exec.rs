@@ -30,6 +30,8 @@ use super::error::RuntimeError;
 
 const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 const SIGKILL: u32 = 9;
+/// Longer than a shim waits for the other end of a FIFO.
+const SHIM_WAITS: Duration = Duration::from_secs(40);
 
 /// A process to run in a container.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct ExecRequest {
     /// Name of the process among those of its container, so that a later podling finds it again; any when
     /// none. A name that is in use is an error of class `AlreadyExists`.
     pub name: Option<String>,
+    /// Leave it alone where containerd went before it said whether it started: it is asked for by its name later.
+    pub lasting: bool,
 }
 
 impl ExecRequest {
@@ -64,7 +68,7 @@ impl ExecRequest {
             env.push("TERM=xterm".to_owned());
             process.set_env(Some(env));
         }
-        Some(Self { process, stdin, terminal, size: None, merged: false, name: None })
+        Some(Self { process, stdin, terminal, size: None, merged: false, name: None, lasting: false })
     }
 }
 
@@ -171,7 +175,13 @@ impl Containerd {
         }
         added?;
         session.remote.exited.store(false, Ordering::Relaxed);
-        session.pid = session.remote.start().await?;
+        session.pid = match session.remote.start().await {
+            Err(e) if request.lasting && e.class().is_transient() => {
+                session.lose();
+                return Err(e);
+            }
+            started => started?,
+        };
         if let Some(path) = stdin {
             let pipe = open_stdin(&path).await.map_err(local)?;
             session.stdin = Some(ExecStdin { pipe: Some(pipe), remote: session.remote.clone() });
@@ -237,6 +247,16 @@ impl ExecSession {
         self.remote.delete().await;
         self.remote.recorded.store(false, Ordering::Relaxed);
         self.fifos = None;
+    }
+
+    /// Lets go of a process that may have been started. The FIFOs stay as long as a shim may wait for them.
+    fn lose(mut self) {
+        self.remote.recorded.store(false, Ordering::Relaxed);
+        let held = (self.stdout.take(), self.stderr.take(), self.fifos.take());
+        tokio::spawn(async move {
+            tokio::time::sleep(SHIM_WAITS).await;
+            drop(held);
+        });
     }
 
     /// Lets go of a process that has ended; containerd keeps its record.

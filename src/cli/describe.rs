@@ -154,6 +154,10 @@ fn manifest(page: &mut Page, details: &PodDetails, status: &NodeStatus) {
     if !warnings.is_empty() {
         page.many("Warnings", &warnings);
     }
+    let pulls: Vec<String> = details.pulls.iter().map(|p| format!("{}: {}", p.image, p.progress)).collect();
+    if !pulls.is_empty() {
+        page.many("Pulling", &pulls);
+    }
 }
 
 fn time(time: Option<&Time>) -> String {

@@ -105,6 +105,10 @@ impl RuntimeAccess for RuntimeSlot {
         Box::pin(self.pull_by_order(name))
     }
 
+    fn pulls(&self) -> Vec<(String, crate::image::pull::Reading)> {
+        self.now().map(|runtime| runtime.images().under_way()).unwrap_or_default()
+    }
+
     fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>> {
         Box::pin(self.describe_image(name))
     }

@@ -297,9 +297,7 @@ impl Daemon {
         let room = collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone());
         let room = tokio::spawn(room);
         let network = tokio::spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
-        for finding in settings.images.registry_dirs.iter().flat_map(|dir| crate::registry::lint(dir)) {
-            tracing::warn!("{finding}");
-        }
+        node::lint_registries(&settings);
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::image::pull::Reading;
 use crate::manifest::PodKey;
 
 /// A boxed future, so that the trait can be an object.
@@ -156,6 +157,8 @@ pub trait RuntimeAccess: Send + Sync + 'static {
     fn remove_image(&self, name: String, force: bool) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// Pulls an image; a [`PullLine`](super::wire::PullLine) as JSON for each step.
     fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>>;
+    /// Pulls under way: full name of the image, and how far it is.
+    fn pulls(&self) -> Vec<(String, Reading)>;
     /// All that is known of an image.
     fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>>;
     /// Writes images into a new archive.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::PullLine;
+use super::wire::{PullLine, Reading};
 use super::{
     AccessError, ArchiveRequest, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest,
     PruneRequest, RuntimeAccess, ServerError, TerminalSize, bind, serve_on,
@@ -125,6 +125,11 @@ impl RuntimeAccess for FakeRuntime {
             self.imports.lock().unwrap().push((archive, content));
             Ok(vec!["localhost/new:1".into()])
         })
+    }
+
+    fn pulls(&self) -> Vec<(String, Reading)> {
+        let reading = Reading { total: 40_000_000, fetched: 10_000_000, layers: 2, unpacked: 1, begun: true };
+        vec![("docker.io/library/busybox:1".into(), reading), ("docker.io/library/other:1".into(), reading)]
     }
 
     fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {

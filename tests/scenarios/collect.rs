@@ -8,10 +8,10 @@ use crate::support::registry::Registry;
 use crate::support::{Image, Instance, Options, host, sleeper};
 
 /// A small disk; unmounted at the end.
-struct Disk(tempfile::TempDir);
+pub struct Disk(pub tempfile::TempDir);
 
 impl Disk {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = host::scratch();
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(dir.path()).status();

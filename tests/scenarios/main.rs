@@ -28,6 +28,7 @@ mod power_cut;
 mod probes;
 mod pull;
 mod pull_images;
+mod registries;
 mod restarts;
 mod security;
 mod shutdown;

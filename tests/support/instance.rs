@@ -42,6 +42,8 @@ pub struct Options {
     pub disk: Option<PathBuf>,
     /// Put a [`FaultProxy`] between podling and containerd.
     pub proxy: bool,
+    /// Further variables of podling's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A containerd and a podling with everything private to them.
@@ -52,6 +54,7 @@ pub struct Instance {
     net: NetNs,
     containerd: Option<Containerd>,
     proxy: Option<FaultProxy>,
+    environment: Vec<(String, String)>,
     daemon: Option<Child>,
     checked: bool,
 }
@@ -75,8 +78,18 @@ impl Instance {
             FaultProxy::start(&root.path().join("proxy.sock"), &upstream)
         });
         let cgroup_root = format!("/{name}");
-        let mut instance =
-            Self { root, name, cgroup_root, net, containerd, proxy, daemon: None, checked: false };
+        let environment = options.environment.clone();
+        let mut instance = Self {
+            root,
+            name,
+            cgroup_root,
+            net,
+            containerd,
+            proxy,
+            environment,
+            daemon: None,
+            checked: false,
+        };
         instance.prepare(options);
         instance.start_podling();
         instance
@@ -172,6 +185,7 @@ impl Instance {
             (None, None) => command.arg("embedded"),
         };
         let errors = log.try_clone().expect("a file can be duplicated");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         self.daemon = Some(command.spawn().expect("podling is built"));
     }

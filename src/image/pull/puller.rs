@@ -228,7 +228,11 @@ impl Puller {
         loop {
             match self.poll(&reference, &want, present.clone()) {
                 Poll::Running(reading) => tell(reading),
-                Poll::Done(pulled) => return Ok(pulled),
+                Poll::Done(pulled) => match self.find(&reference, PullPolicy::Always).await {
+                    // Removed again since.
+                    Ok(None) => drop(self.pulls().remove(&key(&reference, want.keys))),
+                    _ => return Ok(pulled),
+                },
                 Poll::Failed(failed) => return Err(self.pull_error(&reference, failed.error)),
             }
             // Its end or the time to tell, whichever comes first.

@@ -54,6 +54,7 @@ install: ## Install binaries, unit, completions and an empty /etc/pods (PREFIX, 
 	@for b in $(BINARIES); do install -m 755 $(RELEASE)/$$b $(DESTDIR)$(BINDIR)/$$b; done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 	sed 's|/usr/local/bin|$(BINDIR)|' systemd/podling.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/podling.service
+	sed 's|/usr/local/bin|$(BINDIR)|' systemd/podling-shutdown.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/podling-shutdown.service
 	install -m 644 systemd/podling.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/podling.conf
 	install -d $(DESTDIR)$(PREFIX)/share/doc/podling/systemd
 	install -m 644 README.md docs/*.md $(DESTDIR)$(PREFIX)/share/doc/podling/
@@ -65,12 +66,12 @@ install: ## Install binaries, unit, completions and an empty /etc/pods (PREFIX, 
 	$(RELEASE)/podling completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/podling.fish
 	test -d $(DESTDIR)/etc/pods || install -d -m 700 $(DESTDIR)/etc/pods
 	@test -n '$(DESTDIR)' || test ! -d /run/systemd/system || systemctl daemon-reload
-	@echo 'Installed. Start it with: systemctl enable --now podling'
+	@echo 'Installed. Start it with: systemctl enable --now podling podling-shutdown'
 
 uninstall: ## Remove what install put in place; pods, manifests and state stay
-	@test -n '$(DESTDIR)' || test ! -d /run/systemd/system || systemctl disable --now podling || true
+	@test -n '$(DESTDIR)' || test ! -d /run/systemd/system || systemctl disable --now podling podling-shutdown || true
 	@for b in $(BINARIES); do rm -f $(DESTDIR)$(BINDIR)/$$b; done
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/podling.service $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/podling.conf
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/podling.service $(DESTDIR)$(PREFIX)/lib/systemd/system/podling-shutdown.service $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/podling.conf
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/podling
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/podling \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_podling \

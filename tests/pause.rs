@@ -89,3 +89,27 @@ fn it_reaps_the_orphans_of_its_namespace() {
     assert_eq!(children(pause.pid).len(), 5);
     pause.stop("TERM");
 }
+
+#[test]
+fn a_command_gets_an_input_that_neither_ends_nor_holds_anything() {
+    let pause = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podling-pause"));
+        command.stdin(Stdio::null());
+        command
+    };
+    let listing = pause().args(["ls", "-l", "/proc/self/fd"]).output().unwrap();
+    let text = String::from_utf8_lossy(&listing.stdout);
+    let input = text.lines().find_map(|line| line.split_once(" 0 -> ")).expect("it has one").1;
+    assert!(input.starts_with("pipe:"), "{text}");
+    assert_eq!(text.matches(input).count(), 1, "no other descriptor of it is left: {text}");
+
+    let mut reader = pause().arg("cat").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(reader.try_wait().unwrap().is_none(), "it waits for input");
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+
+    let missing = pause().arg("no-such-program").output().unwrap();
+    assert_eq!(missing.status.code(), Some(128));
+    assert!(String::from_utf8_lossy(&missing.stderr).starts_with("cannot start no-such-program: "));
+}

@@ -63,6 +63,8 @@ pub(super) enum Verb {
     Start(Order),
     /// Stop a pod with its grace period, then start it afresh
     Restart(Order),
+    /// Stop all pods, since the machine shuts down; the next podling starts them again
+    Shutdown(Shutdown),
     /// List, import or remove images
     #[command(visible_alias = "images")]
     Image(Image),
@@ -73,6 +75,13 @@ pub(super) enum Verb {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Shutdown {
+    /// Time for all of them; a third of it is kept for critical ones
+    #[arg(long, default_value = "60s", value_parser = go_duration, value_name = "DURATION")]
+    pub timeout: std::time::Duration,
 }
 
 const RUN_HELP: &str = "\
@@ -337,9 +346,18 @@ pub(super) enum ImageVerb {
     /// List the images that pods can use
     #[command(visible_alias = "list")]
     Ls {
+        /// Only these; a short name, a digest or an id will do
+        #[arg(value_name = "IMAGE")]
+        names: Vec<String>,
         /// How it is printed
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Output>,
+        /// Only full names, one a line
+        #[arg(short, long, conflicts_with = "output")]
+        quiet: bool,
+        /// Whole digests
+        #[arg(long)]
+        no_trunc: bool,
     },
     /// Pull images from their registries, whatever is here
     Pull {
@@ -349,16 +367,16 @@ pub(super) enum ImageVerb {
     },
     /// Show all that is known of an image
     Inspect {
-        /// Its name
+        /// Its name, digest or id
         #[arg(value_name = "IMAGE")]
         name: String,
         /// json or yaml
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// Write images into an OCI archive
+    /// Write images into an archive for docker, podman, skopeo, ctr and podling
     Export {
-        /// The archive to write
+        /// The archive to write; - for standard output
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Names of the images
@@ -366,18 +384,35 @@ pub(super) enum ImageVerb {
         names: Vec<String>,
     },
     /// Remove the images that no manifest names, except those that came from archives
-    Prune,
+    Prune {
+        /// Also those that came from archives
+        #[arg(short, long)]
+        all: bool,
+        /// Only tell which
+        #[arg(long)]
+        dry_run: bool,
+        /// Nothing is asked in any case
+        #[arg(short, long, hide = true)]
+        force: bool,
+    },
     /// Import OCI or docker archives (.tar, .tar.gz, .tar.zst); - for standard input
     Import {
-        /// Archives
+        /// Archives, or directories with an OCI layout
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
+        /// The name of an image that has none in its archive
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
     },
     /// Remove images
+    #[command(visible_alias = "remove")]
     Rm {
-        /// Their names as `image ls` shows them
+        /// Their names, digests or ids; an id stands for all its names
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
+        /// Also those that pods run; what runs goes on
+        #[arg(short, long)]
+        force: bool,
     },
 }
 

@@ -12,12 +12,18 @@ use super::Outcome;
 use super::args::{Check, CheckOutput};
 use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
 use crate::pod::capacity::Capacity;
+use crate::pod::findings::admission;
 use crate::pod::status::Waiting;
+use crate::runtime::profiles;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
+use crate::system::node::{NodeFeatures, node_features};
 
 /// Bytes read of a file: one more than the largest manifest, so that the reader sees that it is too large.
-const LONGEST: u64 = (1 << 20) + 1;
+const LONGEST: u64 = manifest::MAX_BYTES as u64 + 1;
+
+/// What a container waits with for something that it names and that is not there.
+const UNREADY: &str = "CreateContainerConfigError";
 
 /// Checks, prints, and answers 1 when anything would be refused.
 pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome {
@@ -32,7 +38,16 @@ pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome
         exposed: false,
     };
     let node = Capacity::of(&settings);
-    let mut checker = Checker { node, options, extensionless: settings.extensionless, ..Checker::default() };
+    let mut checker = Checker {
+        node,
+        options,
+        extensionless: settings.extensionless,
+        seccomp_root: settings.seccomp_root,
+        features: node_features(),
+        findings: Vec::new(),
+        files: 0,
+        first: BTreeMap::new(),
+    };
     for path in &args.paths {
         checker.path(path);
     }
@@ -75,29 +90,24 @@ impl From<Diagnostic> for Message {
 
 impl Finding {
     /// What the daemon would hold the pod back for, if it were alone on this node. A cluster's labels and classes
-    /// may be meant for other nodes; what no change of the settings gives is an error.
-    fn admission(&mut self, refused: Result<(), Waiting>) {
+    /// may be meant for other nodes, and a file may come by itself; what takes a change of settings or manifest is an
+    /// error.
+    fn admission(&mut self, refused: Result<(), Waiting>, known: &[Diagnostic]) {
         let Err(why) = refused else { return };
-        let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound");
+        let soft = matches!(why.reason.as_str(), "NodeAffinity" | "PriorityClassNotFound" | UNREADY);
         let (severity, verdict) =
             if soft { (Severity::Warning, Verdict::Warn) } else { (Severity::Error, Verdict::Reject) };
-        self.messages.push(Message {
-            severity,
-            code: Code::Admission,
-            path: "spec".to_owned(),
-            line: self.line,
-            column: 1,
-            text: format!("{}: {}", why.reason, why.message),
-        });
+        self.messages.push(admission(&why, severity, known, self.line).into());
         self.verdict = self.verdict.max(verdict);
     }
 }
 
-#[derive(Default)]
 struct Checker {
     node: Capacity,
     options: ReadOptions,
     extensionless: bool,
+    seccomp_root: PathBuf,
+    features: NodeFeatures,
     findings: Vec<Finding>,
     files: usize,
     first: BTreeMap<PodKey, (String, u32)>,
@@ -165,8 +175,13 @@ impl Checker {
                 messages: document.diagnostics.into_iter().map(Message::from).collect(),
             };
             if let Some(pod) = document.pod {
-                finding.admission(self.node.could_hold(&pod.pod));
-                self.node.overlooked(&pod.pod).into_iter().for_each(|why| finding.admission(Err(why)));
+                let overlooked = self.node.overlooked(&pod.pod).into_iter();
+                let missing = profiles::lacking(&pod.pod, &self.seccomp_root, &self.features).into_iter();
+                let missing = missing.map(|message| Waiting { reason: UNREADY.to_owned(), message });
+                let all = overlooked.chain(missing).map(Err);
+                for refused in [self.node.could_hold(&pod.pod)].into_iter().chain(all) {
+                    finding.admission(refused, &pod.warnings);
+                }
                 self.note_duplicate(&mut finding, pod.key);
             }
             self.findings.push(finding);
@@ -389,13 +404,35 @@ mod tests {
         let dir = Dir::with(&[("a.yaml", &selects), ("b.yaml", &huge)]);
         let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
         assert!(
-            text.contains("warning: spec: NodeAffinity: spec.nodeSelector wants zone=a, and this node"),
+            text.contains(
+                "warning: spec.nodeSelector: NodeAffinity: spec.nodeSelector wants zone=a, and this node"
+            ),
             "{text}"
         );
         assert!(!failed);
         let (text, failed) = dir.check(&["b.yaml"], CheckOutput::Text);
         assert!(text.contains("error: spec: OutOfmemory: the pod requests memory 102400Gi"), "{text}");
         assert!(failed);
+    }
+
+    #[test]
+    fn sysctls_and_seccomp_profiles_that_this_node_does_not_have_are_said_beforehand() {
+        let sysctl = "spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, ";
+        let seccomp = "a, securityContext: {seccompProfile: {type: Localhost, localhostProfile: p.json}}, ";
+        let dir = Dir::with(&[
+            ("a.yaml", &POD.replace("spec: {", sysctl)),
+            ("b.yaml", &POD.replace("a, ", seccomp)),
+        ]);
+        let (text, failed) = dir.check(&["a.yaml"], CheckOutput::Text);
+        let wanted = "SysctlForbidden: spec.securityContext.sysctls: forbidden sysctl: \"kernel.msgmax\"";
+        assert!(failed && text.contains(wanted), "{text}");
+        let (text, failed) = dir.check(&["b.yaml"], CheckOutput::Text);
+        let wanted = "warning: spec: CreateContainerConfigError: container a: seccompProfile.localhostProfile \"p.json\": there is no root/";
+        assert!(!failed && text.contains(wanted), "{text}");
+        let profiles = dir.0.path().join("root/var/lib/podling/seccomp");
+        fs::create_dir_all(&profiles).unwrap();
+        fs::write(profiles.join("p.json"), "{}").unwrap();
+        assert!(dir.check(&["b.yaml"], CheckOutput::Text).0.contains("1 ok"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::args::{Describe, pod_name};
 use super::client::Client;
 use super::error::{CliError, say};
 use super::get::problem_line;
-use super::table::{Table, row};
+use super::table::{Table, plain, row};
 use super::{Outcome, age, printer};
 use crate::server::query::{Query, encode};
 use crate::server::wire::{NodeStatus, PodDetails, ProbeResult};
@@ -40,7 +40,7 @@ pub(super) async fn describe(client: Client, namespace: String, args: Describe) 
         let status: NodeStatus = client.get("/podling/v1/status", &none).await?;
         let gap = if i > 0 { "\n\n" } else { "" };
         let text = page(&details, &events.items, &status, Timestamp::now());
-        std::io::stdout().lock().write_all(format!("{gap}{text}").as_bytes())?;
+        std::io::stdout().lock().write_all(format!("{gap}{}", plain(&text)).as_bytes())?;
     }
     Ok(code)
 }
@@ -153,6 +153,10 @@ fn manifest(page: &mut Page, details: &PodDetails, status: &NodeStatus) {
     let warnings: Vec<String> = problems.chain(accepted).collect();
     if !warnings.is_empty() {
         page.many("Warnings", &warnings);
+    }
+    let pulls: Vec<String> = details.pulls.iter().map(|p| format!("{}: {}", p.image, p.progress)).collect();
+    if !pulls.is_empty() {
+        page.many("Pulling", &pulls);
     }
 }
 
@@ -383,7 +387,8 @@ fn event_table(page: &mut Page, pod: &Pod, events: &[Event], now: Timestamp) {
             text(&event.reason),
             age,
             from,
-            text(&event.message),
+            // Nothing of it is cut off here.
+            text(&event.message).split('\n').map(str::trim).collect::<Vec<_>>().join(" "),
         ]);
     }
     if rows.len() == 2 {

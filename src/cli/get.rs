@@ -223,8 +223,10 @@ impl View {
         let Ok(status) = client.get::<NodeStatus>("/podling/v1/status", &Query::default()).await else {
             return;
         };
-        let concerns =
-            |p: &&Problem| self.names.is_empty() || p.keeps.iter().any(|key| self.names.contains(&key.name));
+        let concerns = |p: &&Problem| {
+            let named = || p.keeps.iter().any(|key| self.names.contains(&key.name));
+            !p.is_remark() && (self.names.is_empty() || named())
+        };
         for problem in status.sources.values().flat_map(|r| &r.problems).filter(concerns) {
             say(&problem_line(problem));
         }

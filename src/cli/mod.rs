@@ -22,6 +22,7 @@ mod probes;
 mod pull;
 mod run;
 mod selector;
+mod shutdown;
 mod table;
 mod version;
 mod wait;
@@ -89,6 +90,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Verb::Restart(order) => {
             block_on(orders::give(client()?, namespace(order.scope), "restart", order.pods))
         }
+        Verb::Shutdown(args) => block_on(shutdown::shut_down(client()?, args.timeout)),
         Verb::Image(image) => block_on(image::image(client()?, image)),
         Verb::Version(version) => block_on(version::version(client()?, version)),
     }

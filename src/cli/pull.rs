@@ -1,7 +1,7 @@
 //! `podling image pull`, `inspect`, `export` and `prune`.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hyper::Method;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Outcome;
 use super::args::Output;
 use super::client::Client;
-use super::error::CliError;
+use super::error::{CliError, say};
 use super::output;
 use crate::server::Body;
 use crate::server::query::Query;
@@ -21,37 +21,50 @@ const PATH: &str = "/podling/v1/images";
 const BAR: u64 = 30;
 
 pub(super) async fn pull(client: &Client, names: &[String]) -> Outcome {
+    let mut code = ExitCode::SUCCESS;
     for name in names {
-        let mut query = Query::default();
-        query.add("name", name);
-        let mut lines = client.stream_of(Method::POST, &query.on(&format!("{PATH}/pull"))).await?;
-        let mut bar = Bar::new(name);
-        let mut done = false;
-        while let Some(line) = lines.line().await? {
-            let line: PullLine = serde_json::from_slice(&line)
-                .map_err(|e| CliError::Failed(format!("podling answered something unexpected ({e})")))?;
-            match line {
-                PullLine::Progress(reading) => bar.show(&reading),
-                PullLine::Error(text) => {
-                    bar.clear();
-                    return Err(CliError::Failed(text));
-                }
-                PullLine::Done { name, digest, unchanged } => {
-                    bar.clear();
-                    let word = if unchanged { "is up to date" } else { "pulled" };
-                    writeln!(std::io::stdout().lock(), "image/{name} {word} ({digest})")?;
-                    done = true;
-                }
+        match pull_one(client, name).await {
+            // The others may be there.
+            Err(error @ CliError::Failed(_)) if names.len() > 1 => {
+                say(&error.to_string());
+                code = ExitCode::FAILURE;
             }
-        }
-        if !done {
-            bar.clear();
-            return Err(CliError::Failed(format!(
-                "podling ended before {name} was pulled; it goes on when it is back"
-            )));
+            result => result?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+async fn pull_one(client: &Client, name: &str) -> Result<(), CliError> {
+    let mut query = Query::default();
+    query.add("name", name);
+    let mut lines = client.stream_of(Method::POST, &query.on(&format!("{PATH}/pull"))).await?;
+    let mut bar = Bar::new(name);
+    let mut done = false;
+    while let Some(line) = lines.line().await? {
+        let line: PullLine = serde_json::from_slice(&line)
+            .map_err(|e| CliError::Failed(format!("podling answered something unexpected ({e})")))?;
+        match line {
+            PullLine::Progress(reading) => bar.show(&reading),
+            PullLine::Error(text) => {
+                bar.clear();
+                return Err(CliError::Failed(text));
+            }
+            PullLine::Done { name, digest, unchanged } => {
+                bar.clear();
+                let word = if unchanged { "is up to date" } else { "pulled" };
+                writeln!(std::io::stdout().lock(), "image/{name} {word} ({digest})")?;
+                done = true;
+            }
+        }
+    }
+    if !done {
+        bar.clear();
+        return Err(CliError::Failed(format!(
+            "podling ended before {name} was pulled; it goes on when it is back"
+        )));
+    }
+    Ok(())
 }
 
 pub(super) async fn inspect(client: &Client, name: &str, format: Output) -> Outcome {
@@ -65,21 +78,43 @@ pub(super) async fn inspect(client: &Client, name: &str, format: Output) -> Outc
 
 pub(super) async fn export(client: &Client, file: &PathBuf, names: &[String]) -> Outcome {
     let failed = |e| CliError::Failed(format!("cannot export to {}: {e}", file.display()));
+    if file == Path::new("-") {
+        let dir = tempfile::tempdir().map_err(failed)?;
+        let path = dir.path().join("images.tar");
+        export_to(client, &path, names).await?;
+        std::io::copy(&mut std::fs::File::open(&path).map_err(failed)?, &mut std::io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // The daemon writes the file by itself, so its path must mean the same there.
-    let path = std::path::absolute(file).map_err(failed)?;
+    export_to(client, &std::path::absolute(file).map_err(failed)?, names).await?;
+    writeln!(std::io::stdout().lock(), "{} written", file.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn export_to(client: &Client, path: &Path, names: &[String]) -> Result<(), CliError> {
     let mut query = Query::default();
     query.add("path", path.to_string_lossy());
     query.add("name", names.join(","));
     let target = query.on(&format!("{PATH}/export"));
     let _: Value = client.call(Method::POST, &target, Body::Whole(None)).await?;
-    writeln!(std::io::stdout().lock(), "{} written", file.display())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(super) async fn prune(client: &Client) -> Outcome {
-    let Imported { names } = client.call(Method::POST, &format!("{PATH}/prune"), Body::Whole(None)).await?;
+pub(super) async fn prune(client: &Client, all: bool, dry_run: bool) -> Outcome {
+    let mut query = Query::default();
+    for (name, set) in [("all", all), ("dryRun", dry_run)] {
+        if set {
+            query.add(name, "1");
+        }
+    }
+    let target = query.on(&format!("{PATH}/prune"));
+    let Imported { names } = client.call(Method::POST, &target, Body::Whole(None)).await?;
+    if names.is_empty() {
+        say("Nothing to remove.");
+    }
+    let word = if dry_run { "would be removed" } else { "removed" };
     for name in names {
-        writeln!(std::io::stdout().lock(), "image/{name} removed")?;
+        writeln!(std::io::stdout().lock(), "image/{name} {word}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

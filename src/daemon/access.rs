@@ -1,31 +1,33 @@
-//! What the server needs of the runtime: logs, exec and images. Answers «not ready» until containerd is
-//! there.
+//! What the server needs of the runtime: logs and exec here, images in [`super::images`]. Waits a while for
+//! containerd, then answers «not ready».
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Bytes;
-use serde_json::json;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{SetOnce, mpsc, watch};
 
-use crate::image::{self, ImageRef};
 use crate::pod::board::Board;
 use crate::runtime::Runtime;
 use crate::runtime::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
 use crate::runtime::logs::{self, LogQuery, Since};
-use crate::server::wire::PullLine;
 use crate::server::{
-    AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
+    AccessError, ArchiveRequest, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, PruneRequest,
+    RuntimeAccess, TerminalSize,
 };
+
+/// How long a client waits for containerd, which has just been started.
+const COMING_UP: Duration = Duration::from_secs(10);
 
 /// The runtime as the server sees it, filled in when containerd answers.
 #[derive(Clone)]
 pub struct RuntimeSlot {
-    runtime: Arc<OnceLock<Runtime>>,
-    board: Board,
-    paths: crate::settings::Paths,
-    manifest_dirs: Vec<PathBuf>,
-    signature_policy: PathBuf,
+    runtime: Arc<SetOnce<Runtime>>,
+    pub(super) board: Board,
+    pub(super) paths: crate::settings::Paths,
+    pub(super) manifest_dirs: Vec<PathBuf>,
+    pub(super) signature_policy: PathBuf,
 }
 
 impl RuntimeSlot {
@@ -42,8 +44,16 @@ impl RuntimeSlot {
         let _ = self.runtime.set(runtime);
     }
 
-    fn get(&self) -> Result<&Runtime, AccessError> {
+    fn now(&self) -> Result<&Runtime, AccessError> {
         self.runtime.get().ok_or_else(|| AccessError::Unavailable("containerd is not available yet".into()))
+    }
+
+    /// The runtime, also for those who ask while it is still coming up.
+    pub(super) async fn ready(&self) -> Result<&Runtime, AccessError> {
+        match tokio::time::timeout(COMING_UP, self.runtime.wait()).await {
+            Ok(runtime) => Ok(runtime),
+            Err(_) => self.now(),
+        }
     }
 
     /// Id of the running container, from the pod's status.
@@ -60,13 +70,7 @@ fn running_id(state: &crate::pod::board::Snapshot, uid: &str, container: &str) -
     Some(status.container_id.as_ref()?.trim_start_matches("containerd://").to_owned())
 }
 
-fn line(line: &PullLine) -> Bytes {
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
-    text.push(b'\n');
-    text.into()
-}
-
-fn access_error(e: RuntimeError) -> AccessError {
+pub(super) fn access_error(e: RuntimeError) -> AccessError {
     let text = e.to_string();
     match e.class() {
         ErrorClass::Unavailable | ErrorClass::Timeout => AccessError::Unavailable(text),
@@ -86,88 +90,39 @@ impl RuntimeAccess for RuntimeSlot {
     }
 
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>> {
-        Box::pin(async move {
-            let images = self.get()?.containerd().images().await.map_err(access_error)?;
-            let info = |i: image::ImageSummary| ImageInfo {
-                name: i.name,
-                digest: i.digest,
-                size: i.size.unwrap_or_default(),
-                created: i.created,
-            };
-            Ok(images.into_iter().map(info).collect())
-        })
+        Box::pin(self.list_images())
     }
 
-    fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
-        Box::pin(async move {
-            let names =
-                image::import_path(self.get()?.containerd(), &archive, Some(&self.signature_policy)).await;
-            let names = names.map_err(|e| AccessError::Failed(e.to_string()))?;
-            tracing::info!("imported {}", names.join(", "));
-            self.get()?.images().arrived();
-            Ok(names)
-        })
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(self.import_archive(archive))
     }
 
-    fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>> {
-        Box::pin(async move {
-            let reference = ImageRef::parse(&name).map_err(|e| AccessError::Invalid(e.to_string()))?;
-            match self.get()?.containerd().remove_image(&reference).await.map_err(access_error)? {
-                true => Ok(()),
-                false => Err(AccessError::NotFound(format!("image \"{name}\" not found"))),
-            }
-        })
+    fn remove_image(&self, name: String, force: bool) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(self.remove_names(name, force))
     }
 
     fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {
-        Box::pin(async move {
-            let puller = self.get()?.images().clone();
-            let (lines, receiver) = mpsc::channel(8);
-            tokio::spawn(async move {
-                // A client that reads slowly misses steps, not the end.
-                let pulled = puller.pull(&name, |r| drop(lines.try_send(line(&PullLine::Progress(r))))).await;
-                let last = match pulled {
-                    Ok(p) => PullLine::Done { name: p.name, digest: p.digest, unchanged: p.unchanged },
-                    Err(e) => PullLine::Error(e.to_string()),
-                };
-                let _ = lines.send(line(&last)).await;
-            });
-            Ok(receiver)
-        })
+        Box::pin(self.pull_by_order(name))
+    }
+
+    fn pulls(&self) -> Vec<(String, crate::image::pull::Reading)> {
+        self.now().map(|runtime| runtime.images().under_way()).unwrap_or_default()
     }
 
     fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>> {
-        Box::pin(async move {
-            let reference = ImageRef::parse(&name).map_err(|e| AccessError::Invalid(e.to_string()))?;
-            let found = self.get()?.containerd().image(&reference).await;
-            let found = found.map_err(|e| AccessError::Failed(e.to_string()))?;
-            let image = found.ok_or_else(|| AccessError::NotFound(format!("image \"{name}\" not found")))?;
-            let layers =
-                image.layers().into_iter().map(|(digest, size)| json!({"digest": digest, "size": size}));
-            Ok(json!({
-                "name": image.name, "digest": image.digest, "manifest": image.manifest_digest,
-                "id": image.config_digest, "size": image.size, "unpacked": image.unpacked,
-                "layers": layers.collect::<Vec<_>>(), "config": image.config,
-            }))
-        })
+        Box::pin(self.describe_image(name))
     }
 
     fn export_images(&self, names: Vec<String>, archive: PathBuf) -> BoxFuture<'_, Result<(), AccessError>> {
-        Box::pin(async move {
-            let exported = image::export(self.get()?.containerd(), &names, &archive).await;
-            exported.map_err(|e| AccessError::Failed(e.to_string()))
-        })
+        Box::pin(self.write_archive(names, archive))
     }
 
-    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
-        Box::pin(async move {
-            let wanted = super::collect::wanted(&self.paths, &self.manifest_dirs).await;
-            image::collect::prune(self.get()?.containerd(), &wanted).await.map_err(access_error)
-        })
+    fn prune_images(&self, request: PruneRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+        Box::pin(self.remove_unused(request))
     }
 
     fn containerd_version(&self) -> BoxFuture<'_, Result<String, AccessError>> {
-        Box::pin(async move { self.get()?.containerd().version().await.map_err(access_error) })
+        Box::pin(async move { self.now()?.containerd().version().await.map_err(access_error) })
     }
 }
 
@@ -230,7 +185,7 @@ impl RuntimeSlot {
     }
 
     async fn run(&self, request: ExecRequest) -> Result<ExecStreams, AccessError> {
-        let ctd = self.get()?.containerd();
+        let ctd = self.ready().await?.containerd();
         let id = self.container_id(&request.uid, &request.container).ok_or_else(|| {
             AccessError::Invalid(format!(
                 "container {} of pod {} does not run",

@@ -7,29 +7,42 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::image::collect::{CollectRule, Uses, collect, named_in};
+use crate::image::collect::{CollectRule, Uses, collect, is_full, named_in};
 use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::settings::{Paths, Settings};
+use crate::system::clock;
 
-/// How often the disk is looked at (the kubelet's).
+/// How often images are collected (the kubelet's).
 const EVERY: Duration = Duration::from_secs(300);
+/// How often the disk is looked at in between: a pull or a pod can fill it at any time.
+const LOOK: Duration = Duration::from_secs(10);
 /// Largest manifest or record that is looked into, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
 /// Collects images for as long as the daemon runs.
 pub async fn keep_room(runtime: Runtime, settings: watch::Receiver<Arc<Settings>>, board: Board) {
-    let mut uses = Uses::default();
-    let mut due = tokio::time::interval_at(tokio::time::Instant::now() + EVERY, EVERY);
-    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let order = settings.borrow().paths.state().join("image-uses.json");
+    let mut uses = Uses::load(&order);
+    let mut due = clock::now() + EVERY;
+    // What did not help does not help ten seconds later; but somebody else may have made room.
+    let mut hopeless = false;
     loop {
-        due.tick().await;
+        tokio::time::sleep(LOOK).await;
         let settings = settings.borrow().clone();
-        let wanted = wanted(&settings.paths, &settings.manifest_dirs).await;
+        let regular = clock::now() >= due;
         let ctd = runtime.containerd();
         let dir = ctd.snapshot_dir().await.unwrap_or_else(|| settings.paths.containerd_root());
-        match collect(ctd, &dir, &rule(&settings), &wanted, &mut uses).await {
+        if !regular && hopeless == is_full(&dir, &rule(&settings)) {
+            continue;
+        }
+        due = clock::now() + EVERY;
+        let wanted = wanted(&settings.paths, &settings.manifest_dirs).await;
+        let collected = collect(ctd, &dir, &rule(&settings), &wanted, &mut uses).await;
+        uses.store(&order);
+        match collected {
             Ok(done) => {
+                hopeless = done.still.is_some();
                 if !done.removed.is_empty() {
                     let text = format!("removed images that nobody uses: {}", done.removed.join(", "));
                     tracing::info!("{text}");

@@ -6,6 +6,7 @@
 
 mod access;
 mod collect;
+mod images;
 mod node;
 mod signals;
 
@@ -23,6 +24,7 @@ use crate::manifest::{PodKey, ReadOptions};
 use crate::objects::Objects;
 use crate::objects::keep::Keep;
 use crate::pod::board::{Board, Control, EventType};
+use crate::pod::capacity::Capacity;
 use crate::pod::context::{Context, Routes};
 use crate::pod::orphans::Orphans;
 use crate::pod::status;
@@ -219,7 +221,8 @@ impl Daemon {
             let ctd =
                 Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
             let version = ctd.version().await.map_err(|e| e.to_string())?;
-            let runtime = Runtime::new(ctd, &settings, self.objects.clone(), self.host_ips.clone()).await;
+            let (for_pods, objects) = (Capacity::of(&settings).for_pods(), self.objects.clone());
+            let runtime = Runtime::new(ctd, &settings, for_pods, objects, self.host_ips.clone()).await;
             let runtime = runtime.map_err(|e| e.to_string())?;
             tracing::info!(
                 socket = %handle.socket().display(),
@@ -260,7 +263,7 @@ impl Daemon {
     ) {
         for note in runtime.notes() {
             tracing::warn!("{note}");
-            self.board.node("NodeLimits", Some(note));
+            self.board.event(EventType::Warning, "NodeLimits", None, note);
         }
         let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
         // Before housekeeping looks for sandboxes that nobody has.
@@ -294,9 +297,7 @@ impl Daemon {
         let room = collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone());
         let room = tokio::spawn(room);
         let network = tokio::spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
-        for finding in settings.images.registry_dirs.iter().flat_map(|dir| crate::registry::lint(dir)) {
-            tracing::warn!("{finding}");
-        }
+        node::lint_registries(&settings);
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
@@ -388,6 +389,7 @@ impl Daemon {
             host_ips: self.host_ips.clone(),
             objects: self.objects.clone(),
             keep: self.keep(),
+            closing: Default::default(),
         }
     }
 
@@ -451,7 +453,7 @@ impl Daemon {
         let board = self.board.subscribe();
         let state = board.borrow();
         let ready = state.pods.values().filter(|p| node::is_ready(&p.status)).count();
-        let problems: usize = state.sources.values().map(|r| r.problems.len()).sum();
+        let problems = state.sources.values().flat_map(|r| &r.problems).filter(|p| !p.is_remark()).count();
         match problems {
             0 => format!("{} pods, {ready} ready", state.pods.len()),
             n => format!(

@@ -8,20 +8,37 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::{Notify, watch};
 
-use crate::image::preload;
+use crate::image::{Preloader, Seen, archives};
 use crate::pod::board::{Board, EventType};
+use crate::registry::{lint, lint_containerd};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
 use crate::settings::{ContainerdChoice, Settings};
+use crate::system::clock::{self, Moment};
 
 /// How often the node's address is looked up again: DHCP may come late.
 const ADDRESS: Duration = Duration::from_secs(10);
+/// containerd's own settings on the host.
+const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// How often the images directory is looked at.
 const IMAGES: Duration = Duration::from_secs(2);
+/// Longest wait before an import is tried again.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Paths in one word for a log line: `/etc/pods,/srv/pods`.
 pub fn names(paths: &[PathBuf]) -> String {
     paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Says what in the files about registries will not have the effect that was meant.
+pub fn lint_registries(settings: &Settings) {
+    let dirs = &settings.images.registry_dirs;
+    let own = settings.paths.root.join("etc/containerd/config.toml");
+    let files = std::iter::once(own).chain((!settings.paths.is_system()).then(|| CONTAINERD_CONFIG.into()));
+    let of_files = files.flat_map(|file| lint_containerd(&file, dirs));
+    for finding in dirs.iter().flat_map(|dir| lint(dir)).chain(of_files) {
+        tracing::warn!("{finding}");
+    }
 }
 
 /// Whether a directory's disk takes a few pages.
@@ -94,52 +111,106 @@ fn addresses() -> Vec<String> {
 }
 
 /// Imports what lies in the images directory, at start and when something is dropped in. A file that still
-/// grows is left until it has been the same for one look; one that failed is tried again when it changes.
+/// grows is left until it has been the same for one look; one that failed is tried again when it changes. A
+/// directory that was removed is made again, for the next archive.
 ///
 /// `arrived` is told after each import, for the pods that wait for one.
 pub async fn keep_images(runtime: Runtime, settings: Arc<Settings>, board: Board, arrived: Arc<Notify>) {
     let (dir, state) = (settings.paths.images(), settings.paths.state().join("imports.json"));
-    let (mut before, mut imported) = (contents(&dir), None);
+    let mut preloader = Preloader::new(dir.clone(), state);
+    let mut before = contents(&dir);
+    let mut retry = Retry::default();
     loop {
-        if imported.as_ref() != Some(&before) {
-            let done = import(&runtime, &dir, &state, &settings.images.signature_policy, &board).await;
-            arrived.notify_one();
-            imported = done.then(|| before.clone());
-        }
+        let done = import(&runtime, &mut preloader, &settings.images.signature_policy, &board).await;
+        arrived.notify_one();
+        retry.note(done);
         let mut now = contents(&dir);
         loop {
             tokio::time::sleep(IMAGES).await;
             let next = contents(&dir);
-            if next == now {
+            let settled = next == now;
+            now = next;
+            if settled && (now != before || retry.is_due()) {
                 break;
             }
-            now = next;
+        }
+        if now != before {
+            retry = Retry::default();
         }
         before = now;
     }
 }
 
+/// When an import that failed for a reason that may pass is tried again. On a full disk each try may write gigabytes.
+#[derive(Default)]
+struct Retry {
+    due: Option<Moment>,
+    wait: Duration,
+}
+
+impl Retry {
+    fn note(&mut self, done: bool) {
+        if done {
+            *self = Self::default();
+            return;
+        }
+        self.wait = (self.wait * 2).clamp(IMAGES, LONGEST);
+        self.due = Some(clock::now() + self.wait);
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.is_some_and(|due| clock::now() >= due)
+    }
+}
+
 /// Imports what is new; false when something failed that may go well the next time.
-async fn import(runtime: &Runtime, dir: &Path, state: &Path, policy: &Path, board: &Board) -> bool {
-    let report = preload(dir, state, runtime.containerd(), Some(policy)).await;
+async fn import(runtime: &Runtime, preloader: &mut Preloader, policy: &Path, board: &Board) -> bool {
+    let report = preloader.run(runtime.containerd(), Some(policy)).await;
     if !report.imported.is_empty() {
-        // Each is in the log already.
         let text = format!("imported {}", report.imported.join(", "));
+        tracing::info!("{text}");
         board.event(EventType::Normal, "ImageImported", None, text);
+    }
+    for text in report.twice {
+        tracing::warn!("{text}");
+        board.event(EventType::Warning, "ImageImportedTwice", None, text);
     }
     for e in &report.failed {
         tracing::error!("{e}");
         board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
     }
+    let broken: Vec<_> = preloader.broken().collect();
+    board.node("ImageArchives", (!broken.is_empty()).then(|| broken.join("; ")));
     !report.failed.iter().any(|e| e.class().is_transient())
 }
 
-/// Names, sizes and times of what is in a directory.
-fn contents(dir: &Path) -> Vec<(std::ffi::OsString, u64, Option<std::time::SystemTime>)> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut list: Vec<_> = entries
-        .filter_map(|e| e.metadata().ok().map(|m| (e.file_name(), m.len(), m.modified().ok())))
-        .collect();
-    list.sort();
-    list
+/// What a look at the directory's archives tells. One that is gone is made again, for it is where people put them.
+fn contents(dir: &Path) -> Vec<(PathBuf, Seen)> {
+    archives(dir).unwrap_or_else(|e| {
+        if e.kind() == std::io::ErrorKind::NotFound
+            && let Err(e) = std::fs::create_dir_all(dir)
+        {
+            tracing::debug!("cannot make {}: {e}", dir.display());
+        }
+        Vec::new()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_that_failed_is_tried_again_later_and_later() {
+        let mut retry = Retry::default();
+        assert!(!retry.is_due());
+        let waits = [(); 9].map(|()| {
+            retry.note(false);
+            retry.wait.as_secs()
+        });
+        assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert!(!retry.is_due());
+        retry.note(true);
+        assert_eq!(retry.due, None);
+    }
 }

@@ -5,15 +5,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::Uri;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::Client;
+use hyper::{Request, Response, header};
 use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, ClientConfig, pki_types::ServerName};
 
 use super::proxy::{Proxies, Proxy};
+use super::tls::TlsOptions;
 
 /// How long one address may take to answer.
 const ADDRESS: Duration = Duration::from_secs(4);
@@ -33,7 +36,46 @@ const IDLE: Duration = Duration::from_secs(20);
 const PROXY_ANSWER: usize = 8 << 10;
 
 /// A client with one set of TLS settings.
-pub type HttpClient = Client<Connector, Full<Bytes>>;
+pub struct HttpClient {
+    pool: Client<Connector, Full<Bytes>>,
+    proxies: Arc<Proxies>,
+    /// A server closed a connection for want of a certificate. It says so only when the connection counts as made,
+    /// and then the request's own error may not know.
+    refused: Arc<AtomicBool>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The server does not know us.
+    #[error(
+        "it wants a client certificate, and none or a wrong one was shown; name the right one in hosts.toml (client)"
+    )]
+    Identity,
+    /// Anything else.
+    #[error(transparent)]
+    Http(#[from] Error),
+}
+
+impl HttpClient {
+    /// Sends a request on a connection that is open, or on a new one.
+    pub async fn request(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, RequestError> {
+        // A tunnel is asked for by the connector; without one each request has to please the proxy.
+        if let Some(proxy) = self.proxies.of_plain(request.uri())
+            && let Some(value) = proxy.authorization.as_ref().and_then(|a| a.parse().ok())
+        {
+            request.headers_mut().insert(header::PROXY_AUTHORIZATION, value);
+        }
+        let answer = self.pool.request(request).await;
+        answer.map_err(|e| match self.refused.swap(false, Ordering::Relaxed) {
+            true => RequestError::Identity,
+            false => e.into(),
+        })
+    }
+}
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +115,7 @@ pub enum ConnectError {
         why: String,
     },
     /// It took too long.
-    #[error("no connection to {to} within {} s", .after.as_secs())]
+    #[error("no connection to {to} within {after:?}")]
     Timeout {
         /// Host and port.
         to: String,
@@ -85,13 +127,27 @@ pub enum ConnectError {
     Address(String),
 }
 
-/// A client that connects with `tls` and through `proxies`.
-pub fn client(tls: Arc<ClientConfig>, proxies: Proxies) -> HttpClient {
-    Client::builder(TokioExecutor::new())
+/// How a server is connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// TLS settings.
+    pub tls: TlsOptions,
+    /// How long a name and its addresses may take.
+    pub dial_timeout: Option<Duration>,
+    /// The proxy to use, whatever the environment says.
+    pub proxy: Option<Proxy>,
+}
+
+/// A client that connects with `tls` and through `proxies`. `dial` limits how long a name and its addresses may
+/// take, instead of the usual limits.
+pub fn client(tls: Arc<ClientConfig>, proxies: Proxies, dial: Option<Duration>) -> HttpClient {
+    let (proxies, refused) = (Arc::new(proxies), Arc::<AtomicBool>::default());
+    let pool = Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(4)
-        .build(Connector { tls, proxies: Arc::new(proxies) })
+        .build(Connector { tls, proxies: proxies.clone(), dial, refused: refused.clone() });
+    HttpClient { pool, proxies, refused }
 }
 
 /// Opens connections for [`HttpClient`].
@@ -99,6 +155,8 @@ pub fn client(tls: Arc<ClientConfig>, proxies: Proxies) -> HttpClient {
 pub struct Connector {
     tls: Arc<ClientConfig>,
     proxies: Arc<Proxies>,
+    dial: Option<Duration>,
+    refused: Arc<AtomicBool>,
 }
 
 impl tower::Service<Uri> for Connector {
@@ -113,12 +171,18 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
         Box::pin(async move {
-            let Some(host) = uri.host() else { return Err(ConnectError::Address(uri.to_string())) };
+            let authority = uri.authority().map(|a| a.as_str()).unwrap_or_default();
+            // A port that is none is not left out in silence.
+            let bad_port = |host: &str| uri.port_u16().is_none() && authority.len() > host.len();
+            let Some(host) = uri.host().filter(|host| !bad_port(host)) else {
+                return Err(ConnectError::Address(authority.to_owned()));
+            };
             let https = uri.scheme_str() == Some("https");
             let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
             let to = format!("{host}:{port}");
-            let opened = timeout(CONNECT, connector.open(https, host, port)).await;
-            opened.unwrap_or(Err(ConnectError::Timeout { to, after: CONNECT }))
+            let after = CONNECT + connector.dial.unwrap_or_default();
+            let opened = timeout(after, connector.open(https, host, port)).await;
+            opened.unwrap_or(Err(ConnectError::Timeout { to, after }))
         })
     }
 }
@@ -126,19 +190,30 @@ impl tower::Service<Uri> for Connector {
 impl Connector {
     async fn open(&self, https: bool, host: &str, port: u16) -> Result<Stream, ConnectError> {
         let Some(proxy) = self.proxies.of(https, host, port) else {
-            let tcp: Io = Box::new(dial(host, port).await?);
+            let tcp: Io = Box::new(self.dial(host, port).await?);
             let io = if https { self.secure(tcp, host).await? } else { tcp };
-            return Ok(Stream { io: TokioIo::new(io), proxied: false });
+            return Ok(self.stream(io, false));
         };
-        let mut io: Io = Box::new(dial(&proxy.host, proxy.port).await?);
+        let mut io: Io = Box::new(self.dial(&proxy.host, proxy.port).await?);
         if proxy.tls {
             io = self.secure(io, &proxy.host).await?;
         }
         if !https {
-            return Ok(Stream { io: TokioIo::new(io), proxied: true });
+            return Ok(self.stream(io, true));
         }
         tunnel(&mut io, proxy, host, port).await?;
-        Ok(Stream { io: TokioIo::new(self.secure(io, host).await?), proxied: false })
+        Ok(self.stream(self.secure(io, host).await?, false))
+    }
+
+    fn stream(&self, io: Io, proxied: bool) -> Stream {
+        Stream { io: TokioIo::new(io), proxied, refused: self.refused.clone() }
+    }
+
+    async fn dial(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        let Some(after) = self.dial else { return dial(host, port, ADDRESS).await };
+        let to = format!("{host}:{port}");
+        let opened = timeout(after, dial(host, port, after)).await;
+        opened.unwrap_or(Err(ConnectError::Timeout { to, after }))
     }
 
     async fn secure(&self, io: Io, host: &str) -> Result<Io, ConnectError> {
@@ -161,19 +236,37 @@ fn tls_reason(e: &io::Error) -> String {
         Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             "it does not speak TLS; is it a plain http server?".to_owned()
         }
+        Some(Error::AlertReceived(_)) if refuses_identity(e) => RequestError::Identity.to_string(),
         Some(e) => e.to_string(),
         None if e.kind() == io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
         None => e.to_string(),
     }
 }
 
-async fn dial(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+/// Whether the server wants a client certificate, or another one than it got.
+fn refuses_identity(e: &io::Error) -> bool {
+    use rustls::{AlertDescription as Alert, Error};
+    let alert = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
+    matches!(
+        alert,
+        Some(Error::AlertReceived(
+            Alert::BadCertificate
+                | Alert::CertificateRequired
+                | Alert::UnknownCA
+                | Alert::CertificateUnknown
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateExpired
+        ))
+    )
+}
+
+async fn dial(host: &str, port: u16, address_limit: Duration) -> Result<TcpStream, ConnectError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let failed = |e: io::Error| ConnectError::Resolve { host: host.to_owned(), why: resolver_reason(&e) };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((bare, port)).await.map_err(failed)?.collect();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
-        match timeout(ADDRESS, TcpStream::connect(address)).await {
+        match timeout(address_limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 // Requests are small and answers are waited for.
                 let _ = stream.set_nodelay(true);
@@ -226,6 +319,7 @@ pub struct Stream {
     io: TokioIo<Io>,
     /// Requests name the whole address, as a proxy wants it.
     proxied: bool,
+    refused: Arc<AtomicBool>,
 }
 
 impl Connection for Stream {
@@ -240,7 +334,13 @@ impl Read for Stream {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        if let Poll::Ready(Err(e)) = &read
+            && refuses_identity(e)
+        {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        read
     }
 }
 
@@ -265,7 +365,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     fn test_client(proxies: Proxies) -> HttpClient {
-        client(super::super::tls::unverified(), proxies)
+        client(super::super::tls::unverified(), proxies, None)
     }
 
     fn get(url: &str) -> hyper::Request<Full<Bytes>> {
@@ -273,7 +373,7 @@ mod tests {
     }
 
     /// The connector's own error in what the client returns.
-    fn cause(e: &hyper_util::client::legacy::Error) -> &ConnectError {
+    fn cause(e: &RequestError) -> &ConnectError {
         std::error::Error::source(e).and_then(|e| e.downcast_ref()).unwrap()
     }
 
@@ -285,6 +385,12 @@ mod tests {
         let e = test_client(Proxies::default()).request(get(&format!("http://{to}/"))).await.unwrap_err();
         assert!(matches!(cause(&e), ConnectError::Tcp { .. }));
         assert!(cause(&e).to_string().starts_with(&format!("cannot connect to {to}: ")));
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_none_is_not_another_one() {
+        let e = test_client(Proxies::default()).request(get("http://127.0.0.1:99999/")).await.unwrap_err();
+        assert_eq!(cause(&e).to_string(), "127.0.0.1:99999 is no address of a server");
     }
 
     #[tokio::test]

@@ -12,6 +12,8 @@ pub struct Proxies {
     http: Option<Proxy>,
     https: Option<Proxy>,
     except: Vec<Exception>,
+    /// One that is named for a server, and then used whatever the environment says.
+    fixed: Option<Proxy>,
 }
 
 /// A proxy. Its `Debug` and `Display` show no credential.
@@ -45,6 +47,7 @@ enum Exception {
     Host { name: String, port: Option<u16> },
     Below { suffix: String, port: Option<u16> },
     Net { address: IpAddr, bits: u8 },
+    Address { address: IpAddr, port: u16 },
 }
 
 impl Proxies {
@@ -71,11 +74,26 @@ impl Proxies {
             http: read("HTTP_PROXY", http),
             https: read("HTTPS_PROXY", https),
             except: except.unwrap_or_default().split(',').filter_map(exception).collect(),
+            fixed: None,
         }
     }
 
-    /// The proxy for a connection to `host`, which is never the loopback's.
+    /// This one for every connection.
+    pub fn fixed(proxy: Proxy) -> Self {
+        Self { fixed: Some(proxy), ..Self::default() }
+    }
+
+    /// The proxy that a plain request is sent to as a whole.
+    pub(super) fn of_plain(&self, uri: &Uri) -> Option<&Proxy> {
+        (uri.scheme_str() == Some("http")).then_some(())?;
+        self.of(false, uri.host()?, uri.port_u16().unwrap_or(80))
+    }
+
+    /// The proxy for a connection to `host`. The environment's is never for the loopback.
     pub fn of(&self, tls: bool, host: &str, port: u16) -> Option<&Proxy> {
+        if self.fixed.is_some() {
+            return self.fixed.as_ref();
+        }
         let proxy = if tls { self.https.as_ref() } else { self.http.as_ref() }?;
         let name = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
         let address: Option<IpAddr> = name.parse().ok();
@@ -91,8 +109,12 @@ impl Exception {
         let on = |p: &Option<u16>| p.is_none_or(|p| p == port);
         match self {
             Self::All => true,
-            Self::Host { name: n, port: p } => n == name && on(p),
+            Self::Host { name: n, port: p } => {
+                let below = name.strip_suffix(n.as_str()).is_some_and(|rest| rest.ends_with('.'));
+                (n == name || below) && on(p)
+            }
             Self::Below { suffix, port: p } => name.ends_with(suffix.as_str()) && on(p),
+            Self::Address { address: own, port: p } => address == Some(*own) && *p == port,
             Self::Net { address: net, bits } => address.is_some_and(|a| within(a, *net, *bits)),
         }
     }
@@ -125,6 +147,9 @@ fn exception(text: &str) -> Option<Exception> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         return Some(Exception::Net { address, bits });
     }
+    if let Ok(address) = text.parse::<std::net::SocketAddr>() {
+        return Some(Exception::Address { address: address.ip(), port: address.port() });
+    }
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) => (name.to_owned(), Some(port.parse().ok()?)),
         None => (text, None),
@@ -136,7 +161,8 @@ fn exception(text: &str) -> Option<Exception> {
     }
 }
 
-fn parse(text: &str) -> Option<Proxy> {
+/// Reads `http://name:password@proxy:3128` and shorter forms; none when it is not the address of an HTTP proxy.
+pub fn parse(text: &str) -> Option<Proxy> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: Uri = text.parse().ok()?;
     let tls = match uri.scheme_str()? {
@@ -144,7 +170,7 @@ fn parse(text: &str) -> Option<Proxy> {
         "https" => true,
         _ => return None,
     };
-    let authority = uri.authority()?;
+    let authority = uri.authority().filter(|a| !a.host().is_empty())?;
     let user = authority.as_str().rsplit_once('@').map(|(user, _)| user);
     let authorization = user.map(|user| format!("Basic {}", STANDARD.encode(percent_decoded(user))));
     let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
@@ -185,17 +211,38 @@ mod tests {
 
     #[test]
     fn no_proxy_takes_hosts_domains_networks_and_ports() {
-        let except = "host.io, .below.io,*.star.io,10.0.0.0/8,192.0.2.7,fd00::/8,ported.io:5000";
+        let except = "host.io, .below.io,*.star.io,10.0.0.0/8,192.0.2.7,fd00::/8,ported.io:5000,\
+                      192.0.2.9:5000,[fe80::2]:5000";
         let proxies = Proxies::new(None, Some("p:1"), Some(except));
-        for direct in ["host.io", "HOST.io.", "a.below.io", "a.star.io", "10.9.8.7", "192.0.2.7", "[fd12::1]"]
-        {
+        for direct in [
+            "host.io",
+            "HOST.io.",
+            "sub.host.io",
+            "a.below.io",
+            "a.star.io",
+            "10.9.8.7",
+            "192.0.2.7",
+            "[fd12::1]",
+        ] {
             assert_eq!(chosen(&proxies, true, direct), None, "{direct}");
         }
         for through in ["below.io", "xhost.io", "11.0.0.1", "192.0.2.8", "[fe80::1]", "ported.io"] {
             assert!(chosen(&proxies, true, through).is_some(), "{through}");
         }
-        assert!(proxies.of(true, "ported.io", 5000).is_none());
+        for direct in ["ported.io", "192.0.2.9", "[fe80::2]"] {
+            assert!(proxies.of(true, direct, 5000).is_none(), "{direct}");
+            assert!(proxies.of(true, direct, 443).is_some(), "{direct}");
+        }
         assert!(Proxies::new(None, Some("p:1"), Some("*")).of(true, "a.io", 443).is_none());
+    }
+
+    #[test]
+    fn a_proxy_that_is_named_for_a_server_is_used_for_every_address() {
+        let proxies = Proxies::fixed(parse("http://me:p@p:1").unwrap());
+        assert_eq!(chosen(&proxies, true, "localhost").as_deref(), Some("p:1"));
+        let plain: Uri = "http://reg.io/v2/".parse().unwrap();
+        assert_eq!(proxies.of_plain(&plain).unwrap().authorization.as_deref(), Some("Basic bWU6cA=="));
+        assert!(proxies.of_plain(&"https://reg.io/v2/".parse().unwrap()).is_none());
     }
 
     #[test]

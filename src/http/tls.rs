@@ -7,17 +7,22 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{
     self, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
+
+use super::believed::Believed;
+use super::identity::Identities;
 
 /// What a connection believes and shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Files with certificates of authorities, believed beside the system's.
     pub authorities: Vec<PathBuf>,
-    /// Certificate chain and key to show to the server: two files, or one that holds both.
-    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Certificate chains and their keys to show to the server, of which it gets one: two files, or one that holds
+    /// both.
+    pub identities: Vec<(PathBuf, PathBuf)>,
     /// Believe anybody.
     pub skip_verify: bool,
 }
@@ -48,21 +53,28 @@ pub enum TlsError {
 /// Settings that believe the system's authorities and those of `options`. Reads files, so it blocks; the
 /// system's authorities take about 0.3 MB, which go with the value.
 pub fn config(options: &TlsOptions) -> Result<Arc<ClientConfig>, TlsError> {
-    let builder = builder();
-    let builder = if options.skip_verify {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody::new()))
-    } else {
-        builder.with_root_certificates(authorities(&options.authorities)?)
+    let verifier: Arc<dyn ServerCertVerifier> = match options.skip_verify {
+        true => Arc::new(Anybody::new()),
+        false => Arc::new(Believed::new(authorities(&options.authorities)?, provider())),
     };
-    let Some((chain, key)) = &options.identity else {
+    let builder = builder().dangerous().with_custom_certificate_verifier(verifier);
+    if options.identities.is_empty() {
         return Ok(Arc::new(builder.with_no_client_auth()));
-    };
+    }
+    let read: Result<_, TlsError> = options.identities.iter().map(|(c, k)| identity(c, k)).collect();
+    Ok(Arc::new(builder.with_client_cert_resolver(Arc::new(Identities(read?)))))
+}
+
+fn identity(chain: &Path, key: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     let certificates = certificates(chain)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| file("key", key, e))?;
-    let config = builder
-        .with_client_auth_cert(certificates, key)
-        .map_err(|why| TlsError::Identity { path: chain.clone(), why })?;
-    Ok(Arc::new(config))
+    let wrong = |why| TlsError::Identity { path: chain.to_owned(), why };
+    let pair = CertifiedKey::new(certificates, provider().key_provider.load_private_key(key).map_err(wrong)?);
+    match pair.keys_match() {
+        Err(why @ rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(wrong(why)),
+        // Of an old certificate the library cannot tell. The server will.
+        _ => Ok(Arc::new(pair)),
+    }
 }
 
 /// Settings that believe any server: HTTPS probes, and registries with `skip_verify`.

@@ -39,6 +39,23 @@ pub enum ImportError {
         /// The archive.
         path: PathBuf,
     },
+    /// It is a directory of the form `dir:`, which keeps neither names nor builds.
+    #[error(
+        "{path} is of skopeo's form `dir:` (podman's `docker-dir`), not an OCI layout: write it with `skopeo copy \
+         … oci:DIR:NAME` or `podman save --format oci-dir`"
+    )]
+    DirForm {
+        /// The archive.
+        path: PathBuf,
+    },
+    /// It is compressed in a way that is not read here.
+    #[error("{path} is packed with {how}; podling reads plain, gzip and zstd archives: unpack it first")]
+    Packed {
+        /// The archive.
+        path: PathBuf,
+        /// With which program.
+        how: &'static str,
+    },
     /// It breaks off, or its parts do not fit together.
     #[error("{path} is damaged: {what}; copy or export it again")]
     Damaged {
@@ -60,7 +77,7 @@ pub enum ImportError {
         have: String,
     },
     /// Its name is not one that an image can have.
-    #[error("{path}: {source}; name the image when exporting it, or rename the file")]
+    #[error("{path}: {source}; name the image when exporting it, rename the file, or import it with --name")]
     Name {
         /// The archive.
         path: PathBuf,
@@ -104,6 +121,15 @@ impl ImportError {
         }
     }
 
+    /// True when it lies in what the archive is, so that only another archive can help.
+    pub fn is_of_the_archive(&self) -> bool {
+        match self {
+            Self::Open { source, .. } => source.kind() != io::ErrorKind::NotFound,
+            Self::Policy { .. } | Self::Rejected { .. } | Self::Runtime { .. } => false,
+            _ => true,
+        }
+    }
+
     pub(super) fn runtime(path: &Path, source: RuntimeError) -> Self {
         Self::Runtime { path: path.to_owned(), source }
     }
@@ -113,47 +139,84 @@ impl ImportError {
         match e {
             ReadError::Open(source) => Self::Open { path, source },
             ReadError::NotTar => Self::NotAnImage { path },
+            ReadError::Packed(how) => Self::Packed { path, how },
             ReadError::Damaged(what) => Self::Damaged { path, what },
         }
     }
 }
 
-/// Imports an OCI layout (tar file or directory) or a `docker save` archive, plain or compressed with
-/// gzip or zstd, and unpacks what runs on this host. Returns the full names of the images. Names that
-/// existed point at the new images from then on; running containers keep what they have.
-///
-/// With a signature `policy`, an image that it does not accept is not unpacked and gets no name.
+/// What is to be imported.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The archive or layout directory.
+    pub file: &'a Path,
+    /// What messages call it.
+    pub shown: &'a Path,
+    /// The name of an image in it that has none; else that is made from the file's.
+    pub name: Option<&'a str>,
+    /// The signature policy.
+    pub policy: Option<&'a Path>,
+}
+
+impl<'a> Source<'a> {
+    /// A file that is called by its path.
+    pub fn file(path: &'a Path, policy: Option<&'a Path>) -> Self {
+        Self { file: path, shown: path, name: None, policy }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Full names of the images.
+    pub names: Vec<String>,
+    /// By which the content is known again.
+    pub(super) identity: String,
+}
+
+/// [`import`] of a file.
 pub async fn import_path(
     client: &Containerd,
     path: &Path,
     policy: Option<&Path>,
 ) -> Result<Vec<String>, ImportError> {
-    let policy = match policy.map(Policy::load) {
+    Ok(import(client, &Source::file(path, policy)).await?.names)
+}
+
+/// Imports an OCI layout (tar file or directory) or a `docker save` archive, plain or compressed with
+/// gzip or zstd, and unpacks what runs on this host. Names that existed point at the new images from then on;
+/// running containers keep what they have.
+///
+/// With a signature policy, an image that it does not accept is not unpacked and gets no name.
+pub async fn import(client: &Containerd, source: &Source<'_>) -> Result<Imported, ImportError> {
+    let path = source.shown;
+    let policy = match source.policy.map(Policy::load) {
         None => None,
         Some(loaded) => loaded.map_err(|source| ImportError::Policy { path: path.to_owned(), source })?,
     };
     let failed = |e| ImportError::runtime(path, e);
     client.ensure_namespace().await.map_err(failed)?;
     let lease = client.lease("import").await.map_err(failed)?;
-    let names = import_held(lease.client(), path, policy.as_ref()).await;
+    let imported = import_held(lease.client(), source, policy.as_ref()).await;
     // Also after a failure: the blobs of half an import go at once.
     if let Err(e) = lease.release().await {
         tracing::debug!("{e}; it ends by itself within an hour");
     }
-    names
+    imported
 }
 
 async fn import_held(
     client: &Containerd,
-    path: &Path,
+    source: &Source<'_>,
     policy: Option<&Policy>,
-) -> Result<Vec<String>, ImportError> {
+) -> Result<Imported, ImportError> {
+    let path = source.shown;
     let failed = |e| ImportError::runtime(path, e);
-    let ingested = ingest(client, path).await?;
+    let ingested = ingest(client, source.file, path).await?;
     let mut names = Vec::new();
-    for image in assemble(client, path, &ingested).await? {
+    for image in assemble(client, path, source.name, &ingested).await? {
         if let Some(policy) = policy {
-            let signatures = verify::beside(path);
+            let signatures = verify::beside(source.file);
             let checked = policy.check("oci-archive", &image.name, &image.target.digest, &signatures);
             checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
         }
@@ -178,7 +241,7 @@ async fn import_held(
         tracing::debug!(image = record.name, archive = %path.display(), "imported");
         names.push(record.name);
     }
-    Ok(names)
+    Ok(Imported { names, identity: ingested.identity() })
 }
 
 #[cfg(test)]
@@ -205,7 +268,7 @@ mod tests {
         assert_eq!(
             text(ImportError::Name { path, source: name }),
             "/img/a.tar: invalid image name \"Bad\": a repository name must be lowercase; name the image when \
-             exporting it, or rename the file"
+             exporting it, rename the file, or import it with --name"
         );
     }
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::archive::ImportError;
 use super::documents::{
     DOCUMENT_MAX, Descriptor, DockerImage, Index, Manifest, OCI_CONFIG, OCI_LAYER, OCI_MANIFEST, Platform,
     digest_of, parse_config,
 };
-use super::ingest::Ingested;
+use super::ingest::{Compression, Ingested};
 use super::platform;
 use super::reference::ImageRef;
 use crate::runtime::containerd::Containerd;
@@ -28,13 +30,17 @@ pub(super) struct Assembled {
     pub(super) diff_ids: Vec<String>,
 }
 
-/// All images of the archive at `path`.
+/// All images of the archive at `path`. One without a name gets `name`, else that of the file.
 pub(super) async fn assemble(
     client: &Containerd,
     path: &Path,
+    name: Option<&str>,
     ingested: &Ingested,
 ) -> Result<Vec<Assembled>, ImportError> {
-    let assembler = Assembler { client, path, ingested };
+    let assembler = Assembler { client, path, name, ingested };
+    if assembler.document::<Value>("manifest.json")?.is_some_and(|list| list.is_object()) {
+        return Err(ImportError::DirForm { path: path.to_owned() });
+    }
     let docker: Option<Vec<DockerImage>> = assembler.document("manifest.json")?;
     let index: Option<Index> = assembler.document("index.json")?;
     // Newer docker writes both; the index may then lack the names.
@@ -51,6 +57,7 @@ pub(super) async fn assemble(
 struct Assembler<'a> {
     client: &'a Containerd,
     path: &'a Path,
+    name: Option<&'a str>,
     ingested: &'a Ingested,
 }
 
@@ -115,9 +122,11 @@ impl Assembler<'_> {
             let names = self.docker_names(&image)?;
             let (config_digest, config) = self.docker_config(&image, &names[0]).await?;
             let mut layers = Vec::new();
+            let mut plain = Vec::new();
             for layer in &image.layers {
                 let stored =
                     self.ingested.blob(layer).ok_or_else(|| self.damaged(format!("{layer} is missing")))?;
+                plain.push((stored.compression == Compression::None).then_some(&stored.digest));
                 layers.push(Descriptor {
                     media_type: format!("{OCI_LAYER}{}", stored.compression.suffix()),
                     digest: stored.digest.clone(),
@@ -134,6 +143,15 @@ impl Assembler<'_> {
             let media_type = OCI_MANIFEST.to_owned();
             let manifest = Manifest { schema_version: 2, media_type, config: config_descriptor, layers };
             let diff_ids = self.check_config(&names[0], &config, &manifest)?;
+            // One that is unpacked already would not be looked into again.
+            for (n, (digest, diff_id)) in plain.iter().zip(&diff_ids).enumerate() {
+                if digest.is_some_and(|d| d != diff_id) {
+                    return Err(self.damaged(format!(
+                        "{}: its content is not what the configuration of {} says",
+                        image.layers[n], names[0]
+                    )));
+                }
+            }
             let data = serde_json::to_vec(&manifest).map_err(|e| self.damaged(e))?;
             let digest = digest_of(&data);
             let store = self.client.write_blob(&digest, &data).await;
@@ -178,7 +196,7 @@ impl Assembler<'_> {
         let tags = image.repo_tags.iter().flatten();
         let names: Result<Vec<_>, _> = tags.map(|tag| self.parse_name(tag)).collect();
         let names = names?;
-        if names.is_empty() { Ok(vec![self.parse_name(&self.stem())?]) } else { Ok(names) }
+        if names.is_empty() { Ok(vec![self.parse_name(&self.nameless(None))?]) } else { Ok(names) }
     }
 
     /// Checks that the image is for this host and that layers and configuration agree.
@@ -235,11 +253,19 @@ impl Assembler<'_> {
     fn name_of(&self, descriptor: &Descriptor) -> Result<ImageRef, ImportError> {
         match stated_name(descriptor) {
             // By the specification this is a tag; by custom it is often a whole name.
-            Some(name) if !name.contains(['/', ':', '@']) => {
-                self.parse_name(&format!("{}:{name}", self.stem()))
-            }
+            Some(tag) if !tag.contains(['/', ':', '@']) => self.parse_name(&self.nameless(Some(tag))),
             Some(name) => self.parse_name(name),
-            None => self.parse_name(&self.stem()),
+            None => self.parse_name(&self.nameless(None)),
+        }
+    }
+
+    /// The name of an image of which no more than a tag is said.
+    fn nameless(&self, tag: Option<&str>) -> String {
+        let name = self.name.map_or_else(|| self.stem(), str::to_owned);
+        let has_tag = name.rsplit('/').next().is_some_and(|last| last.contains([':', '@']));
+        match tag {
+            Some(tag) if !has_tag => format!("{name}:{tag}"),
+            _ => name,
         }
     }
 

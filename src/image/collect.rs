@@ -8,6 +8,7 @@ use super::reference::ImageRef;
 use crate::runtime::containerd::images::ImageRecord;
 use crate::runtime::containerd::{Containerd, RuntimeError};
 use crate::system::clock::{self, Moment};
+use crate::system::files::{self, Durability};
 
 /// Labels of images that are never collected: those that came from archives, and those that the CRI pins.
 const KEPT: [&str; 2] = ["podling.dev/imported", "io.cri-containerd.pinned"];
@@ -25,10 +26,15 @@ pub struct CollectRule {
     pub max_age: Option<Duration>,
 }
 
-/// When each image was first seen and last used.
+/// When each image was first seen and last used. The order outlives the process, in a file; the times do not, as
+/// with a kubelet: a clock that was wrong would make images old.
 #[derive(Debug, Default)]
 pub struct Uses {
     seen: BTreeMap<String, (Moment, Moment)>,
+    /// The order that the process before this one left, the least recently used first.
+    before: Vec<String>,
+    /// The order as it is on the disk.
+    stored: Vec<String>,
 }
 
 /// What a collection did.
@@ -41,6 +47,35 @@ pub struct Collected {
 }
 
 impl Uses {
+    /// Goes on with what [`Uses::store`] left; with nothing where it left nothing that can be read.
+    pub fn load(path: &Path) -> Self {
+        let text = std::fs::read(path).unwrap_or_default();
+        let order: Vec<String> = serde_json::from_slice(&text).unwrap_or_default();
+        Self { before: order.clone(), stored: order, ..Self::default() }
+    }
+
+    /// Keeps the order, when it is another than last time.
+    pub fn store(&mut self, path: &Path) {
+        let mut names: Vec<_> = self.seen.keys().cloned().collect();
+        names.sort_by_cached_key(|name| self.rank(name));
+        if names == self.stored {
+            return;
+        }
+        let bytes = serde_json::to_vec(&names).unwrap_or_default();
+        match files::replace(path, &bytes, 0o600, Durability::Lazy) {
+            Ok(()) => self.stored = names,
+            Err(e) => tracing::debug!("cannot write {}: {e}", path.display()),
+        }
+    }
+
+    /// Orders images from the least to the most recently used. Those that were not used since the start were used,
+    /// if at all, before those that were; among them counts the order of the process before.
+    fn rank(&self, name: &str) -> (Moment, usize, Moment, String) {
+        let (seen, used) = self.seen.get(name).copied().unwrap_or_default();
+        let before = self.before.iter().position(|b| b == name).unwrap_or(usize::MAX);
+        (used, before, seen, name.to_owned())
+    }
+
     /// Notes which images are there and which are `wanted`.
     fn note(&mut self, records: &[ImageRecord], wanted: &BTreeSet<String>, now: Moment) {
         self.seen.retain(|name, _| records.iter().any(|r| r.name == *name));
@@ -60,14 +95,13 @@ impl Uses {
         rule: &CollectRule,
         now: Moment,
     ) -> Vec<String> {
-        let mut all: Vec<_> = records
-            .iter()
-            .filter(|r| !is_kept(r, wanted))
-            .filter_map(|r| self.seen.get(&r.name).map(|(seen, used)| (*used, *seen, r.name.clone())))
-            .filter(|(used, seen, _)| now.since(*seen.max(used)) >= rule.min_age)
-            .collect();
-        all.sort();
-        all.into_iter().map(|(_, _, name)| name).collect()
+        let old_enough = |name: &str| {
+            self.seen.get(name).is_some_and(|(seen, used)| now.since(*seen.max(used)) >= rule.min_age)
+        };
+        let free = records.iter().filter(|r| !is_kept(r, wanted) && old_enough(&r.name));
+        let mut names: Vec<_> = free.map(|r| r.name.clone()).collect();
+        names.sort_by_cached_key(|name| self.rank(name));
+        names
     }
 
     fn too_old(&self, name: &str, rule: &CollectRule, now: Moment) -> bool {
@@ -78,9 +112,16 @@ impl Uses {
 
 /// Kept for its label, or for somebody who names it or its digest.
 fn is_kept(record: &ImageRecord, wanted: &BTreeSet<String>) -> bool {
+    is_pinned(record) || is_wanted(record, wanted)
+}
+
+/// Kept whatever anybody wants.
+pub(super) fn is_pinned(record: &ImageRecord) -> bool {
     KEPT.iter().any(|label| record.labels.contains_key(*label))
-        || wanted.contains(&record.name)
-        || wanted.contains(&record.digest)
+}
+
+fn is_wanted(record: &ImageRecord, wanted: &BTreeSet<String>) -> bool {
+    wanted.contains(&record.name) || wanted.contains(&record.digest)
 }
 
 /// Looks at the disk that `dir` is on and removes images by the rule. `wanted` are full names and digests
@@ -117,15 +158,28 @@ pub async fn collect(
     Ok(done)
 }
 
-/// Removes every image that nobody wants.
-pub async fn prune(client: &Containerd, wanted: &BTreeSet<String>) -> Result<Vec<String>, RuntimeError> {
+/// Removes every image that nobody wants, with `all` also pinned ones; in a `dry_run` only names them.
+pub async fn prune(
+    client: &Containerd,
+    wanted: &BTreeSet<String>,
+    all: bool,
+    dry_run: bool,
+) -> Result<Vec<String>, RuntimeError> {
     let mut removed = Vec::new();
     for record in client.image_records().await? {
-        if !is_kept(&record, wanted) && client.remove_image_record(&record.name).await? {
+        if is_wanted(&record, wanted) || !all && is_pinned(&record) {
+            continue;
+        }
+        if dry_run || client.remove_image_record(&record.name).await? {
             removed.push(record.name);
         }
     }
     Ok(removed)
+}
+
+/// Whether the disk that `dir` is on is fuller than the rule has it.
+pub fn is_full(dir: &Path, rule: &CollectRule) -> bool {
+    rule.high < 100 && percent_used(dir).is_some_and(|used| used >= rule.high)
 }
 
 /// Percent of the blocks in use that are not root's reserve, as `df` shows it.
@@ -145,7 +199,13 @@ pub fn named_in(text: &str) -> BTreeSet<String> {
             let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
             let Some(value) = rest.strip_prefix(':') else { continue };
             let end = value.find(['\n', ',', '}', '#']).unwrap_or(value.len());
-            let value = value[..end].trim().trim_matches(['"', '\'', ' ']);
+            let value = value[..end].trim();
+            // An anchor or a tag of YAML before the value.
+            let value = match value.split_once(' ') {
+                Some((mark, rest)) if mark.starts_with(['&', '!']) => rest.trim(),
+                _ => value,
+            };
+            let value = value.trim_matches(['"', '\'', ' ']);
             if let Ok(reference) = ImageRef::parse(value) {
                 names.insert(reference.name());
                 names.extend(reference.digest().map(str::to_owned));
@@ -200,8 +260,29 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_use_outlives_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("uses.json");
+        let records = [record("a", None), record("b", None), record("c", None)];
+        let wanted = |name: &str| BTreeSet::from([name.to_owned()]);
+        let mut uses = Uses::load(&path);
+        uses.note(&records, &wanted("b"), at(10));
+        uses.note(&records, &wanted("a"), at(20));
+        uses.store(&path);
+        // Another boot: the clock starts anew, and a new image is there.
+        let mut uses = Uses::load(&path);
+        let records = [records.to_vec(), vec![record("new", None)]].concat();
+        uses.note(&records, &BTreeSet::new(), at(1));
+        assert_eq!(uses.candidates(&records, &BTreeSet::new(), &RULE, at(200)), ["c", "b", "a", "new"]);
+        uses.note(&records, &wanted("c"), at(201));
+        assert_eq!(uses.candidates(&records, &BTreeSet::new(), &RULE, at(500)), ["b", "a", "new", "c"]);
+        std::fs::write(&path, "damaged").unwrap();
+        assert!(Uses::load(&path).before.is_empty());
+    }
+
+    #[test]
     fn names_are_found_in_manifests_whether_they_parse_or_not() {
-        let text = "spec:\n  containers:\n  - image: busybox # x\n   - {name: a, image: 'quay.io/a/b:1'}\n\"image\": \"c:2\",\n\
+        let text = "spec:\n  containers:\n  - image: busybox # x\n   - {name: a, image: &i 'quay.io/a/b:1'}\n\"image\": \"c:2\",\n\
                     imagePullPolicy: Always\n  volumes: [{image: {reference: reg.io/v:3}}]\n: : :";
         let found: Vec<_> = named_in(text).into_iter().collect();
         let expected =

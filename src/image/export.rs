@@ -7,7 +7,6 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::documents::{DOCUMENT_MAX, Descriptor};
-use super::reference::ImageRef;
 use super::store::{Image, ImageError};
 use crate::runtime::containerd::{Containerd, RuntimeError};
 
@@ -44,28 +43,20 @@ pub enum ExportError {
 
 /// Writes the images of these names into the tar file `path`, for this host's platform. The file appears when
 /// it is whole.
-pub async fn export(client: &Containerd, names: &[String], path: &Path) -> Result<(), ExportError> {
+pub async fn export(client: &Containerd, images: &[Image], path: &Path) -> Result<(), ExportError> {
     let failed = |source| ExportError::Write { path: path.display().to_string(), source };
-    let mut images = Vec::new();
-    for name in names {
-        let reference = ImageRef::parse(name).map_err(ImageError::from)?;
-        let found = client.image(&reference).await?;
-        let missing = || ImageError::NeverPull {
-            name: reference.name(),
-            namespace: client.namespace().to_owned(),
-            others: vec![],
-        };
-        images.push(found.ok_or_else(missing)?);
-    }
     let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (file, temporary) = tempfile::NamedTempFile::new_in(dir).map_err(failed)?.into_parts();
     let mut out = Archive { file: tokio::fs::File::from_std(file), path };
     out.put("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#).await?;
     let mut seen = Vec::new();
     let mut manifests = Vec::new();
-    for image in &images {
+    for image in images {
         manifests.push(add(client, &mut out, image, &mut seen).await?);
     }
+    // docker before version 25 knows only this list; podman needs it where there are several images.
+    let docker: Vec<_> = images.iter().map(docker_entry).collect();
+    out.put("manifest.json", serde_json::Value::from(docker).to_string().as_bytes()).await?;
     let index = json!({"schemaVersion": 2, "mediaType": super::documents::OCI_INDEX, "manifests": manifests});
     out.put("index.json", index.to_string().as_bytes()).await?;
     out.end().await?;
@@ -113,6 +104,14 @@ async fn add(
         "mediaType": media_type, "digest": own.digest, "size": own.size,
         "annotations": {"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": tag},
     }))
+}
+
+/// An image as `docker save` lists it; one named by digest has no name there.
+fn docker_entry(image: &Image) -> serde_json::Value {
+    let path = |digest: &str| format!("blobs/{}", digest.replacen(':', "/", 1));
+    let layers: Vec<_> = image.manifest().layers.iter().map(|l| path(&l.digest)).collect();
+    let tags: Vec<_> = Some(&image.name).filter(|n| !n.contains('@')).into_iter().collect();
+    json!({"Config": path(&image.config_digest), "RepoTags": tags, "Layers": layers})
 }
 
 struct Archive<'a> {

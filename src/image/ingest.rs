@@ -6,6 +6,7 @@ use std::path::Path;
 use sha2::{Digest as _, Sha256};
 
 use super::archive::ImportError;
+use super::identity::{self, DOCUMENTS};
 use super::reader::{self, Piece, ReadError};
 use crate::runtime::containerd::content::BlobWriter;
 use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
@@ -59,6 +60,11 @@ impl Ingested {
         self.documents.get(self.resolve(path)).map(Vec::as_slice)
     }
 
+    /// By which the content is known again.
+    pub(super) fn identity(&self) -> String {
+        identity::of(DOCUMENTS.map(|name| self.document(name)))
+    }
+
     /// A blob, by its path in the archive.
     pub(super) fn blob(&self, path: &str) -> Option<&Stored> {
         self.blobs.get(self.resolve(path))
@@ -77,9 +83,9 @@ impl Ingested {
     }
 }
 
-/// Reads all of `path` into `client`'s content store, which should be under a lease.
-pub(super) async fn ingest(client: &Containerd, path: &Path) -> Result<Ingested, ImportError> {
-    let mut pieces = reader::start(path.to_owned())
+/// Reads all of `file`, which messages call `path`, into `client`'s content store, which should be under a lease.
+pub(super) async fn ingest(client: &Containerd, file: &Path, path: &Path) -> Result<Ingested, ImportError> {
+    let mut pieces = reader::start(file.to_owned())
         .map_err(|source| ImportError::Open { path: path.to_owned(), source })?;
     let mut ingested = Ingested::default();
     let mut incoming: Option<Incoming> = None;

@@ -37,6 +37,8 @@ pub(super) enum ReadError {
     Open(io::Error),
     /// It is something else than a tar file.
     NotTar,
+    /// It is packed by a program that is not known here.
+    Packed(&'static str),
     /// It breaks off or is damaged.
     Damaged(String),
 }
@@ -56,9 +58,26 @@ pub(super) fn start(path: PathBuf) -> io::Result<mpsc::Receiver<Result<Piece, Re
 }
 
 fn read_file(path: &Path, sender: &Sender) -> Result<(), ReadError> {
-    let file = File::open(path).map_err(ReadError::Open)?;
-    read_tar(decompress(BufReader::with_capacity(64 << 10, file))?, sender)
+    read_tar(decompress(BufReader::with_capacity(64 << 10, open(path)?))?, sender)
 }
+
+/// Opens a regular file. Another one, such as a pipe that nobody writes to, would hold its reader for ever.
+fn open(path: &Path) -> Result<File, ReadError> {
+    if !fs::metadata(path).map_err(ReadError::Open)?.is_file() {
+        let text = "it is neither a regular file nor a directory";
+        return Err(ReadError::Open(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    File::open(path).map_err(ReadError::Open)
+}
+
+/// What else people pack archives with, by how it begins.
+const OTHERS: [(&[u8], &str); 5] = [
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "zip"),
+    (b"7z\xbc\xaf", "7z"),
+];
 
 /// Undoes compression, which is told by the content: names lie.
 fn decompress(mut file: BufReader<File>) -> Result<Box<dyn Read>, ReadError> {
@@ -69,6 +88,12 @@ fn decompress(mut file: BufReader<File>) -> Result<Box<dyn Read>, ReadError> {
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         let decoder = zstd::stream::read::Decoder::with_buffer(file);
         return Ok(Box::new(decoder.map_err(|e| ReadError::Damaged(e.to_string()))?));
+    }
+    if head.is_empty() {
+        return Err(ReadError::Damaged("it is empty".to_owned()));
+    }
+    if let Some((_, how)) = OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(ReadError::Packed(how));
     }
     Ok(Box::new(file))
 }
@@ -186,7 +211,7 @@ fn is_document(path: &str) -> bool {
 }
 
 /// The path without `.`, `..` and leading slashes.
-fn normalise(path: &str) -> String {
+pub(super) fn normalise(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

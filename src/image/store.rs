@@ -47,6 +47,10 @@ pub struct ImageSummary {
     pub size: Option<u64>,
     /// When it was built, as its configuration says.
     pub created: Option<Timestamp>,
+    /// Digest of its configuration; none when parts are missing.
+    pub id: Option<String>,
+    /// Never collected.
+    pub pinned: bool,
 }
 
 /// Why an image cannot be used.
@@ -239,16 +243,20 @@ impl Containerd {
     pub async fn images(&self) -> Result<Vec<ImageSummary>, RuntimeError> {
         let mut images = Vec::new();
         for record in self.image_records().await? {
-            let (name, digest) = (record.name.clone(), record.digest.clone());
-            let (size, created) = match load(self, record).await {
-                Ok(image) => (Some(image.size), image.config.created().as_deref().and_then(built_at)),
+            let (name, digest, pinned) =
+                (record.name.clone(), record.digest.clone(), super::collect::is_pinned(&record));
+            let (size, created, id) = match load(self, record).await {
+                Ok(image) => {
+                    let created = image.config.created().as_deref().and_then(built_at);
+                    (Some(image.size), created, Some(image.config_digest))
+                }
                 Err(ImageError::Runtime { source, .. }) => return Err(source),
                 Err(e) => {
                     tracing::debug!("{e}");
-                    (None, None)
+                    (None, None, None)
                 }
             };
-            images.push(ImageSummary { name, digest, size, created });
+            images.push(ImageSummary { name, digest, size, created, id, pinned });
         }
         images.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(images)

@@ -17,6 +17,9 @@ use super::validate;
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
+/// Most bytes that the values of an object may have together, as the API has it.
+const MAX_DATA: usize = 1 << 20;
+
 /// The kinds of object that hold data for pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ObjectKind {
@@ -134,6 +137,11 @@ pub fn object(kind: ObjectKind, findings: &mut Findings<'_>) -> Option<DataObjec
                 binary.extend(data.keys().cloned());
             }
         }
+    }
+    let size: usize = data.values().map(Vec::len).sum();
+    if size > MAX_DATA {
+        let text = format!("Too long: {size} bytes of data; a {} may hold {MAX_DATA}", kind.as_str());
+        findings.error(Code::Invalid, &Path::root().field("data"), text);
     }
     let immutable = flag(findings, root, "immutable");
     let secret_type = secret.then(|| secret_type(findings, root));

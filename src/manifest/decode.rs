@@ -32,6 +32,12 @@ pub fn pod(findings: &mut Findings<'_>, strict: bool) -> Option<Pod> {
     }
 }
 
+/// Reports the wrong types and the unknown fields of a document that is nothing but checked.
+pub fn check(findings: &mut Findings<'_>, object: &'static Object, strict: bool) {
+    let root = findings.root();
+    Decoder { findings, strict }.object(root, object, &Path::root());
+}
+
 struct Decoder<'f, 'a> {
     findings: &'f mut Findings<'a>,
     strict: bool,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::claim;
 use super::data::{self, ObjectKind};
 use super::decode;
 use super::defaults;
@@ -28,11 +29,22 @@ const TEMPLATES: &[&str] = &[
     "PodTemplate",
 ];
 
+/// Kinds that say nothing to a node without an API server, and why.
+const HARMLESS: &[(&[&str], &str)] = &[
+    (&["Namespace"], "a namespace is there as soon as a pod names it"),
+    (
+        &["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"],
+        "there is no API server to have rights at",
+    ),
+    (&["StorageClass"], "claims are directories of this node, whatever their class"),
+];
+
 /// What a document turns out to be.
 enum Class {
     Pod,
     List,
     Data,
+    Claim,
     Other,
 }
 
@@ -47,7 +59,7 @@ pub fn read_all(parsed: Vec<Parsed>, opts: &ReadOptions) -> Vec<Document> {
 
 fn is_useful(root: &Node) -> bool {
     match classify(root) {
-        Class::Pod | Class::Data => true,
+        Class::Pod | Class::Data | Class::Claim => true,
         Class::Other => false,
         // The items of a PodList need not say what they are.
         Class::List if text(root, "kind") == "PodList" => !items_of(root).is_empty(),
@@ -60,6 +72,7 @@ fn classify(root: &Node) -> Class {
         "Pod" => Class::Pod,
         "List" | "PodList" => Class::List,
         "ConfigMap" | "Secret" => Class::Data,
+        "PersistentVolumeClaim" => Class::Claim,
         _ => Class::Other,
     }
 }
@@ -84,6 +97,7 @@ fn read_one(parsed: Parsed, opts: &ReadOptions, beside: Severity) -> Vec<Documen
         Class::Pod => vec![read_pod(&root, notes, opts)],
         Class::List => read_list(&root, notes, opts, beside),
         Class::Data => vec![read_data(&root, notes, opts)],
+        Class::Claim => vec![read_claim(&root, notes, opts)],
         Class::Other => vec![read_other(&root, notes, beside)],
     }
 }
@@ -122,6 +136,7 @@ fn read_list(root: &Node, notes: Vec<Note>, opts: &ReadOptions, beside: Severity
             Class::Pod => read_pod(item, notes, opts),
             Class::Other if kind == "PodList" && item.get("kind").is_none() => read_pod(item, notes, opts),
             Class::Data => read_data(item, notes, opts),
+            Class::Claim => read_claim(item, notes, opts),
             Class::Other | Class::List => read_other(item, notes, beside),
         })
         .collect();
@@ -199,6 +214,15 @@ fn read_data(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
     document
 }
 
+fn read_claim(root: &Node, notes: Vec<Note>, opts: &ReadOptions) -> Document {
+    let mut findings = Findings::new(root);
+    if text(root, "apiVersion") != "v1" {
+        wrong_version(&mut findings, text(root, "kind"));
+    }
+    claim::check(&mut findings, opts.strict);
+    document(root, findings, notes, None)
+}
+
 fn read_other(root: &Node, notes: Vec<Note>, severity: Severity) -> Document {
     let mut findings = Findings::new(root);
     let kind = text(root, "kind");
@@ -214,14 +238,17 @@ fn read_other(root: &Node, notes: Vec<Note>, severity: Severity) -> Document {
         findings.error(Code::Kind, &path, missing);
     } else if kind.eq_ignore_ascii_case("pod") || kind.eq_ignore_ascii_case("pods") {
         findings.error(Code::Kind, &path, format!("kind {} is not known; did you mean Pod?", quote(kind)));
+    } else if let Some((_, why)) = HARMLESS.iter().find(|(kinds, _)| kinds.contains(&kind)) {
+        let text = format!("this {} has no effect: {why}", plain(kind));
+        findings.at_key(Severity::Warning, Code::NoEffect, &path, text);
     } else {
         let advice = match kind {
             kind if TEMPLATES.contains(&kind) => "; put its template into a Pod of its own",
             "Service" | "Ingress" => "; publish ports with hostPort or hostNetwork",
-            "PersistentVolumeClaim" => {
-                "; a claim that a pod names is a directory of its own, which needs no document"
-            }
-            "PersistentVolume" | "StorageClass" => "; use hostPath volumes",
+            "PersistentVolume" => "; put what it is, or a link to it, in place of the claim's directory",
+            "PriorityClass" => "; name it under priorityClasses in the settings",
+            "RuntimeClass" => "; name it under runtimeClasses in the settings",
+            "NetworkPolicy" => "; nothing enforces it here",
             _ => "",
         };
         let text = format!("podling runs Pods (v1), also in a List; this {} is not run{advice}", plain(kind));

@@ -9,6 +9,7 @@
 //! `validate` applies the API's rules, `support` says what podling does not honour.
 
 pub mod annotations;
+mod claim;
 mod data;
 mod decode;
 mod defaults;
@@ -32,6 +33,7 @@ mod validate;
 
 pub use data::{DataObject, ObjectKey, ObjectKind};
 pub use defaults::with_defaults;
+pub use dialect::MAX_BYTES;
 pub use objects::*;
 pub use quantity::{Quantity, QuantityError};
 pub use suggest::nearest;

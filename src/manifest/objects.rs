@@ -129,6 +129,13 @@ pub struct Diagnostic {
     pub text: String,
 }
 
+impl Diagnostic {
+    /// Whether these are findings that refuse nothing.
+    pub fn only_warn(all: &[Self]) -> bool {
+        !all.is_empty() && all.iter().all(|d| d.severity == Severity::Warning)
+    }
+}
+
 /// What became of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,7 +1,7 @@
 //! Fields that the Pod API does not have: what was probably meant.
 
 use super::data::ObjectKind;
-use super::fields::{CONFIG_MAP, OBJECT_META, Object, POD, SECRET, Shape};
+use super::fields::{CONFIG_MAP, OBJECT_META, Object, PERSISTENT_VOLUME_CLAIM, POD, SECRET, Shape};
 use super::node::{Entry, Kind, Node, quote};
 use super::objects::{Code, Severity};
 use super::positions::{Findings, Path};
@@ -57,7 +57,7 @@ fn hint(object: &'static Object, name: &str) -> Option<String> {
     if let Some(close) = nearest(name, object.fields.iter().map(|field| field.name)) {
         return Some(format!("did you mean {close}?"));
     }
-    if [&CONFIG_MAP, &SECRET].iter().any(|data| std::ptr::eq(*data, object)) {
+    if [&CONFIG_MAP, &SECRET, &PERSISTENT_VOLUME_CLAIM].iter().any(|data| std::ptr::eq(*data, object)) {
         return None;
     }
     let homes = homes(name);

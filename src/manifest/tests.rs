@@ -205,6 +205,52 @@ fn other_kinds_beside_a_pod_are_skipped_with_a_word() {
 }
 
 #[test]
+fn a_claim_is_taken_beside_pods_and_alone_and_says_once_what_has_no_effect() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, annotations: {volume.podman.io/uid: '5'}}\nspec:\n  accessModes: [ReadWriteOnce]\n  storageClassName: fast\n  resources: {requests: {storage: 1Gi}}\n";
+    let said = "warning no-effect 4:1 spec: this claim is the directory claims/default/data of the state directory; what it says under resources, storageClassName has no effect";
+    let of_podman = "warning no-effect 3:38 metadata.annotations[volume.podman.io/uid]: \"volume.podman.io/uid\" has no effect: put what the claim shall be, or a link to it, in place of its directory";
+    assert_eq!(says(claim), [of_podman, said]);
+    let documents = read_with(&format!("{}---\n{claim}", pod("")), false);
+    assert!(documents[0].pod.is_some() && documents[1].verdict() == Verdict::Warn);
+    let plain = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], volumeMode: Filesystem}\n";
+    assert!(says(plain).is_empty());
+    let block = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: x}\nspec: {volumeMode: Block}\n";
+    assert_eq!(
+        says(block),
+        [
+            "warning no-effect 4:1 spec: this claim is what claims/x/data of the state directory is; put a link to the block device there"
+        ]
+    );
+    let wrong = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: Data}\nspec: {accessModes: ReadWriteOnce, acessModes: []}\n";
+    let found = says(wrong);
+    assert!(found[0].starts_with("error invalid 3:18 metadata.name: Invalid value: \"Data\""), "{found:?}");
+    assert!(found[1].contains("spec.accessModes: expected a list of strings"), "{found:?}");
+    assert!(found[2].contains("unknown field \"acessModes\", it has no effect; did you mean accessModes?"));
+}
+
+#[test]
+fn what_only_an_api_server_reads_is_harmless_beside_pods_and_alone() {
+    for kind in ["Namespace", "ServiceAccount", "ClusterRoleBinding"] {
+        let text = format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\n");
+        let found = says(&text);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with(&format!("warning no-effect 2:1 kind: this {kind} has no effect: ")));
+    }
+}
+
+#[test]
+fn an_object_with_more_data_than_the_api_takes_is_refused() {
+    let map = |size: usize| {
+        let half = "x".repeat(size / 2);
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{a: {half}, b: {half}}}\n")
+    };
+    assert!(says(&map(1 << 20)).is_empty(), "although the file is larger");
+    let found = says(&map((1 << 20) + 2));
+    let text = "data: Too long: 1048578 bytes of data; a ConfigMap may hold 1048576";
+    assert!(found.len() == 1 && found[0].ends_with(text), "{found:?}");
+}
+
+#[test]
 fn a_file_without_anything_to_run_is_refused() {
     let text = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n";
     assert_eq!(

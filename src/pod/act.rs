@@ -1,6 +1,7 @@
 //! Acting: the steps of a plan, carried out in order. A step that fails is held and tried again later; it
 //! never stops the steps after it unless they need it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -100,9 +101,13 @@ impl Worker {
         }
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         self.save_status();
-        match self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await {
+        let slot = self.ctx.order.sandbox().await;
+        let created = self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await;
+        drop(slot);
+        match created {
             Ok((record, notes)) => {
                 self.held.remove("");
+                self.said.remove("");
                 for note in notes {
                     tracing::warn!(pod = %self.key, "{}: {}", note.reason, note.message);
                     self.ctx.board.event(EventType::Warning, note.reason, Some(&self.key), note.message);
@@ -120,11 +125,19 @@ impl Worker {
     /// Whether it is the pod's turn, and the node has what it needs; what it needs is its own then.
     fn admit(&mut self) -> Result<(), Waiting> {
         let Some(current) = &mut self.current else { return Ok(()) };
-        if !current.in_order {
-            self.ctx.order.may_start(&self.key)?;
+        if self.ctx.closing.load(Ordering::Relaxed) {
+            let message = "the machine shuts down; the pod starts with the next podling".into();
+            return Err(Waiting { reason: "NodeShutdown".into(), message });
+        }
+        if !current.in_order
+            && let Err(why) = self.ctx.order.may_start(&self.key)
+        {
+            self.ctx.claims.withdraw(&self.key);
+            return Err(why);
         }
         let node = self.ctx.capacity();
-        self.ctx.claims.claim(&self.key, &current.manifest, &node).map_err(|refusal| refusal.why)?;
+        let rank = self.ctx.order.rank(&current.manifest, &node);
+        self.ctx.claims.claim(rank, &current.manifest, &node).map_err(|refusal| refusal.why)?;
         current.in_order = true;
         Ok(())
     }
@@ -218,6 +231,7 @@ impl Worker {
                 }
                 history.image = created.image.clone();
                 history.image_id = created.image_id.clone();
+                history.stop_signal = Some(created.stop_signal);
                 history.stale = created.stale.clone();
                 history.started = None;
                 history.started_at = None;
@@ -231,7 +245,12 @@ impl Worker {
         }
         let begun = match created.refused {
             Some(refused) => Err(refused),
-            None => self.ctx.runtime.start(&created.id).await,
+            None => {
+                self.ctx.order.turn(&self.key).await;
+                let begun = self.ctx.runtime.start(&created.id).await;
+                self.ctx.order.passes(&self.key);
+                begun
+            }
         };
         if let Err(e) = begun {
             self.start_failed(name, &created.id, &e);
@@ -269,6 +288,7 @@ impl Worker {
 
     fn started(&mut self, name: &str, kind: Kind, id: &str, pid: u32, image: &str) {
         self.held.remove(name);
+        self.said.remove(name);
         if kind == Kind::Pause {
             return;
         }
@@ -337,9 +357,13 @@ impl Worker {
             _ => first,
         };
         if before.is_none() {
-            match name {
-                "" => tracing::warn!(pod = %self.key, "{}: {}", why.reason, why.message),
-                name => tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message),
+            if self.is_news(name, &why) {
+                match name {
+                    "" => tracing::warn!(pod = %self.key, "{}: {}", why.reason, why.message),
+                    name => {
+                        tracing::warn!(pod = %self.key, container = %name, "{}: {}", why.reason, why.message)
+                    }
+                }
             }
             self.ctx.board.event(EventType::Warning, &why.reason, Some(&self.key), &why.message);
         }
@@ -360,7 +384,7 @@ fn pause_pid(seen: &Seen) -> Option<u32> {
 }
 
 /// A message without the ids in it, whole or cut to the twelve digits that people read: they differ at each try.
-fn without_ids(message: &str) -> String {
+pub(super) fn without_ids(message: &str) -> String {
     let is_id = |word: &&str| word.len() >= 12 && word.bytes().all(|b| b.is_ascii_hexdigit());
     message.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !is_id(w)).collect::<Vec<_>>().join(" ")
 }

@@ -2,10 +2,14 @@
 //! taken before a pod's sandbox is made and given back when its processes are gone. A pod that does not fit waits,
 //! says for what and who holds it, and is tried again when something is given back. Pods that run are never put out:
 //! what they have counts, even where it is more than there is.
+//!
+//! Of those that could come now the first in the order of starts comes first: of those that were refused before, and
+//! of those that come together, whose workers may ask in any order.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -13,9 +17,13 @@ use super::capacity::{Amounts, Capacity, out_of, requests, shown};
 use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest, Quantity};
 use crate::network::{HostPorts, PortMapping, host_ports, is_free_on_host};
+use crate::runtime::containerd::Rank;
+use crate::system::clock::{self, Moment};
 
 /// Holders named in a message; more are counted.
 const NAMED: usize = 3;
+/// How long something is kept for a pod that is about to ask for it.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// Why a pod cannot have what it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +39,21 @@ pub struct Refusal {
 struct Share {
     ports: Vec<PortMapping>,
     amounts: Amounts,
-    priority: i32,
 }
 
 #[derive(Default)]
 struct Books {
     held: BTreeMap<PodKey, Share>,
-    /// Pods that were refused.
-    waiting: BTreeMap<PodKey, Share>,
+    /// Pods that were refused, and pods that are about to ask: until when they are reckoned with.
+    waiting: BTreeMap<Rank, (Share, Option<Moment>)>,
+}
+
+impl Books {
+    fn wait_no_more(&mut self, key: &PodKey) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|rank, _| rank.key != *key);
+        self.waiting.len() != before
+    }
 }
 
 /// Who has what. A pod holds its share until its processes are gone.
@@ -49,32 +64,59 @@ pub struct Claims {
 }
 
 impl Claims {
+    /// A pod is about to claim its share: those behind it leave it to it for a moment.
+    pub fn expect(&self, rank: Rank, manifest: &PodManifest) {
+        self.lock().waiting.insert(rank, (share(manifest), Some(clock::now() + KEPT)));
+    }
+
+    /// Whether a pod has its share.
+    pub fn has(&self, key: &PodKey) -> bool {
+        self.lock().held.contains_key(key)
+    }
+
+    /// A pod wants nothing of the node now: it waits for something else.
+    pub fn withdraw(&self, key: &PodKey) {
+        if self.lock().wait_no_more(key) {
+            self.released.notify_one();
+        }
+    }
+
     /// Takes a pod's share, all or nothing; on refusal the text names who has it.
-    pub fn claim(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
-        let wanted = share(manifest, node);
+    ///
+    /// # Errors
+    /// What it lacks, and who has it.
+    pub fn claim(&self, rank: Rank, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
+        let wanted = share(manifest);
+        let key = &rank.key;
         let mut books = self.lock();
         if books.held.get(key) == Some(&wanted) {
             return Ok(());
         }
-        books.waiting.remove(key);
-        if let Err(refusal) = judge(&books, key, &wanted, manifest, node) {
+        books.wait_no_more(key);
+        if let Err(refusal) = judge(&books, &rank, &wanted, manifest, node) {
             // One that can never come must not be waited for.
             if !refusal.never {
-                books.waiting.insert(key.clone(), wanted);
+                books.waiting.insert(rank, (wanted, None));
             }
             return Err(refusal);
         }
         let own = books.held.get(key).map(|share| share.ports.clone()).unwrap_or_default();
         let mut fresh = wanted.ports.iter().filter(|p| !own.contains(p));
         fresh.try_for_each(is_free_on_host).map_err(|e| port_taken(e.to_string()))?;
-        books.held.insert(key.clone(), wanted);
+        // A pod that was made anew may have had other ports, or more of something.
+        let before = books.held.insert(key.clone(), wanted);
+        drop(books);
+        if before.is_some() {
+            self.released.notify_one();
+        }
         Ok(())
     }
 
     /// Notes the share of a pod that runs: it has it, whatever the books say.
-    pub fn adopt(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) {
-        let share = share(manifest, node);
+    pub fn adopt(&self, key: &PodKey, manifest: &PodManifest) {
+        let share = share(manifest);
         let mut books = self.lock();
+        books.wait_no_more(key);
         let before = books.held.insert(key.clone(), share.clone());
         let less = before.is_some_and(|b| b != share);
         drop(books);
@@ -84,14 +126,17 @@ impl Claims {
     }
 
     /// Whether a changed manifest could have its share once the pod has given up its old one.
-    pub fn would_fit(&self, key: &PodKey, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
-        judge(&self.lock(), key, &share(manifest, node), manifest, node)
+    ///
+    /// # Errors
+    /// What it lacks, and who has it.
+    pub fn would_fit(&self, rank: &Rank, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
+        judge(&self.lock(), rank, &share(manifest), manifest, node)
     }
 
     /// Gives a pod's share up and wakes those that wait.
     pub fn release(&self, key: &PodKey) {
         let mut books = self.lock();
-        let waited = books.waiting.remove(key).is_some();
+        let waited = books.wait_no_more(key);
         let had = books.held.remove(key).is_some();
         drop(books);
         if had || waited {
@@ -99,13 +144,10 @@ impl Claims {
         }
     }
 
-    /// Returns the pods to try again when something was given back, the most important first.
+    /// Returns the pods to try again when something was given back, in the order of starts.
     pub async fn released(&self) -> Vec<PodKey> {
         self.released.notified().await;
-        let books = self.lock();
-        let mut keys: Vec<_> = books.waiting.iter().map(|(k, share)| (Reverse(share.priority), k)).collect();
-        keys.sort();
-        keys.into_iter().map(|(_, key)| key.clone()).collect()
+        self.lock().waiting.keys().map(|rank| rank.key.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -114,38 +156,36 @@ impl Claims {
     }
 }
 
-fn share(manifest: &PodManifest, node: &Capacity) -> Share {
+fn share(manifest: &PodManifest) -> Share {
     let spec = manifest.pod.spec.as_ref();
-    Share {
-        ports: host_ports(&manifest.pod),
-        amounts: spec.map(requests).unwrap_or_default(),
-        priority: spec.and_then(|s| node.priority(s).ok()).unwrap_or(0),
-    }
+    Share { ports: host_ports(&manifest.pod), amounts: spec.map(requests).unwrap_or_default() }
 }
 
 fn judge(
     books: &Books,
-    key: &PodKey,
+    rank: &Rank,
     wanted: &Share,
     manifest: &PodManifest,
     node: &Capacity,
 ) -> Result<(), Refusal> {
     node.could_hold(&manifest.pod).map_err(|why| Refusal { why, never: true })?;
-    let others: BTreeMap<&PodKey, &Share> = books.held.iter().filter(|(k, _)| *k != key).collect();
+    let mut taken: BTreeMap<&PodKey, &Share> = books.held.iter().filter(|(k, _)| **k != rank.key).collect();
     let refused = |why: Waiting| Refusal { why, never: false };
-    fits(&others, wanted, node).map_err(refused)?;
-    // One that waits and is more important comes first, if it could come now.
-    let own = books.held.contains_key(key);
-    for (first, share) in
-        books.waiting.iter().filter(|(k, s)| *k != key && s.priority > wanted.priority && !own)
-    {
-        if fits(&others, share, node).is_err() {
+    fits(&taken, wanted, node).map_err(refused)?;
+    if books.held.contains_key(&rank.key) {
+        return Ok(());
+    }
+    // Those before it that could come now come first.
+    let now = clock::now();
+    let reckoned = |until: &Option<Moment>| until.is_none_or(|until| now < until);
+    for (first, (share, _)) in books.waiting.range(..rank).filter(|(_, (_, until))| reckoned(until)) {
+        if fits(&taken, share, node).is_err() {
             continue;
         }
-        let mut with_it = others.clone();
-        with_it.insert(first, share);
-        if let Err(mut why) = fits(&with_it, wanted, node) {
-            why.message = format!("pod {first} of higher priority waits for it: {}", why.message);
+        taken.insert(&first.key, share);
+        if let Err(mut why) = fits(&taken, wanted, node) {
+            let rule = if first.priority == rank.priority { "" } else { " of higher priority" };
+            why.message = format!("pod {}{rule} comes first and waits for it: {}", first.key, why.message);
             return Err(refused(why));
         }
     }
@@ -198,7 +238,7 @@ fn fits(others: &BTreeMap<&PodKey, &Share>, wanted: &Share, node: &Capacity) -> 
 }
 
 fn port_taken(message: String) -> Refusal {
-    Refusal { why: Waiting { reason: "HostPortConflict".into(), message }, never: false }
+    Refusal { why: Waiting { reason: "NodePorts".into(), message }, never: false }
 }
 
 /// Whether a pod has any.
@@ -209,6 +249,7 @@ pub fn has_host_ports(manifest: &PodManifest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::order::Order;
     use crate::settings::{Paths, Settings};
     use crate::system::machine::Machine;
 
@@ -232,8 +273,12 @@ mod tests {
         }
     }
 
+    fn rank(pod: &PodManifest, node: &Capacity) -> Rank {
+        Order::default().rank(pod, node)
+    }
+
     fn claim(claims: &Claims, pod: &PodManifest, node: &Capacity) -> String {
-        match claims.claim(&pod.key, pod, node) {
+        match claims.claim(rank(pod, node), pod, node) {
             Ok(()) => "ok".into(),
             Err(refusal) => format!("{}: {}", refusal.why.reason, refusal.why.message),
         }
@@ -255,9 +300,10 @@ mod tests {
     #[test]
     fn a_running_pod_is_never_put_out_and_its_own_share_is_not_held_against_it() {
         let (claims, node) = (Claims::default(), node(2, 110));
-        claims.adopt(&pod("a", "3", 0).key, &pod("a", "3", 0), &node);
-        assert!(claims.would_fit(&PodKey::new("default", "a"), &pod("a", "2", 0), &node).is_ok());
-        let refusal = claims.would_fit(&PodKey::new("default", "a"), &pod("a", "3", 0), &node).unwrap_err();
+        let a = rank(&pod("a", "3", 0), &node);
+        claims.adopt(&a.key, &pod("a", "3", 0));
+        assert!(claims.would_fit(&a, &pod("a", "2", 0), &node).is_ok());
+        let refusal = claims.would_fit(&a, &pod("a", "3", 0), &node).unwrap_err();
         assert!(refusal.never);
         assert!(claim(&claims, &pod("b", "100m", 0), &node).starts_with("OutOfcpu: "));
     }
@@ -279,8 +325,37 @@ mod tests {
         claim(&claims, &high, &node);
         claims.release(&holder.key);
         assert_eq!(claims.released().await, [high.key.clone(), low.key.clone()]);
-        assert!(claim(&claims, &low, &node).contains("pod default/z-high of higher priority waits"));
+        assert!(claim(&claims, &low, &node).contains("pod default/z-high of higher priority comes first"));
         assert_eq!(claim(&claims, &high, &node), "ok");
+    }
+
+    #[tokio::test]
+    async fn of_those_that_come_together_the_first_get_the_places_whoever_asks_first() {
+        let (claims, node) = (Claims::default(), node(2, 2));
+        let pods = [pod("a", "0", 0), pod("b", "0", 0), pod("c", "0", 0), pod("d", "0", 5)];
+        for one in &pods {
+            claims.expect(rank(one, &node), one);
+        }
+        let [a, b, c, d] = &pods;
+        assert!(
+            claim(&claims, c, &node).starts_with("OutOfpods: pod default/a comes first and waits for it")
+        );
+        assert!(claim(&claims, b, &node).contains("pod default/a comes first"));
+        assert_eq!(claim(&claims, a, &node), "ok");
+        // One that waits for something else leaves its place to the next.
+        claims.withdraw(&d.key);
+        assert_eq!(claims.released().await, [b.key.clone(), c.key.clone()]);
+        assert_eq!(claim(&claims, b, &node), "ok");
+    }
+
+    #[tokio::test]
+    async fn one_that_is_made_anew_with_less_wakes_those_that_wait() {
+        let (claims, node) = (Claims::default(), node(2, 110));
+        let next = pod("next", "1", 0);
+        assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
+        claim(&claims, &next, &node);
+        assert_eq!(claim(&claims, &pod("a", "1", 0), &node), "ok");
+        assert_eq!(claims.released().await, std::slice::from_ref(&next.key));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
@@ -234,6 +235,8 @@ pub enum Control {
     Start(PodKey, oneshot::Sender<Result<(), String>>),
     /// Stop with grace, then start afresh.
     Restart(PodKey, oneshot::Sender<Result<(), String>>),
+    /// The machine shuts down: stop all pods in order within this time, and start none.
+    Shutdown(Duration, oneshot::Sender<Result<(), String>>),
     /// Look at the manifest directories and at the settings again.
     Reload(oneshot::Sender<Result<(), String>>),
 }

@@ -9,12 +9,14 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod,
 
 use super::status::Waiting;
 use crate::manifest::Quantity;
+use crate::runtime::downward::Allocatable;
 use crate::runtime::spec::qos::pod_request;
+use crate::runtime::spec::sysctls;
 use crate::settings::Settings;
 use crate::system::machine::Machine;
 
 /// The priority of `system-cluster-critical`.
-const CLUSTER_CRITICAL: i32 = 2_000_000_000;
+pub const CLUSTER_CRITICAL: i32 = 2_000_000_000;
 /// The priority of `system-node-critical`.
 const NODE_CRITICAL: i32 = 2_000_001_000;
 
@@ -34,6 +36,7 @@ pub struct Capacity {
     /// The settings give labels, so those of a cluster can be compared with something.
     labelled: bool,
     classes: BTreeMap<String, i32>,
+    allowed_sysctls: Vec<String>,
     node_name: String,
 }
 
@@ -72,6 +75,7 @@ impl Capacity {
             labels,
             labelled: !settings.node_labels.is_empty(),
             classes: settings.priority_classes.clone(),
+            allowed_sysctls: settings.allowed_sysctls.clone(),
             node_name: settings.node_name.clone(),
         }
     }
@@ -128,6 +132,10 @@ impl Capacity {
     pub fn could_hold(&self, pod: &Pod) -> Result<(), Waiting> {
         let Some(spec) = &pod.spec else { return Ok(()) };
         self.right_system(pod, spec)?;
+        sysctls::check(spec, &self.allowed_sysctls).map_err(|e| Waiting {
+            reason: "SysctlForbidden".into(),
+            message: format!("spec.securityContext.sysctls: {e}"),
+        })?;
         self.selected(spec, self.labelled)?;
         self.priority(spec)?;
         for (name, wanted) in requests(spec) {
@@ -145,6 +153,16 @@ impl Capacity {
             }
         }
         Ok(())
+    }
+
+    /// What stands for limits that a container does not set, where a pod asks for them.
+    pub fn for_pods(&self) -> Allocatable {
+        let of = |name: &str| self.allocatable.get(name).copied().unwrap_or_default();
+        Allocatable {
+            milli_cpu: of("cpu").milli(),
+            memory: of("memory").value(),
+            ephemeral_storage: of("ephemeral-storage").value(),
+        }
     }
 
     /// What pods may have of a resource; none for one that this node does not count.

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::Value;
 
 use super::differences::{Difference, differences};
+use super::plan::is_sidecar;
 use crate::manifest::annotations::{Reach, reach};
 use crate::manifest::{PodManifest, with_defaults};
 use crate::network::host_ports;
@@ -85,6 +86,8 @@ pub struct Changes {
     fields: Vec<(Difference, Effect)>,
     /// What fields with several effects have besides.
     more: Vec<Effect>,
+    /// Init containers that end: of them only the next run is concerned.
+    ending: BTreeSet<String>,
 }
 
 impl Changes {
@@ -124,6 +127,8 @@ impl Changes {
 
     /// Annotations that podling acts on.
     fn annotations(&mut self, pod: &Pod) {
+        let init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+        self.ending = init.filter(|c| !is_sidecar(c)).map(|c| c.name.clone()).collect();
         let spec = pod.spec.iter();
         let all: Vec<&str> = spec
             .flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers))
@@ -184,21 +189,20 @@ impl Changes {
         let order = |list: &[Container]| list.iter().map(|c| c.name.clone()).collect::<Vec<_>>();
         let (before, after) = (order(old), order(new));
         let same = before.iter().collect::<BTreeSet<_>>() == after.iter().collect::<BTreeSet<_>>();
-        if init && same && before != after {
+        if same && before != after {
             let text = format!("{} -> {}", before.join(", "), after.join(", "));
-            self.fields
-                .push((Difference { path: "spec.initContainers (order)".into(), text }, Effect::Recreate));
+            let effect = if init { Effect::Recreate } else { Effect::Nothing };
+            self.fields.push((Difference { path: format!("spec.{list} (order)"), text }, effect));
         }
     }
 
     fn container(&mut self, path: &str, old: &Container, new: &Container, init: bool) {
-        let sidecar = |c: &Container| c.restart_policy.as_deref() == Some("Always");
         // What an init container did is done; only a sidecar still runs.
-        let harm = match (init, sidecar(old) && sidecar(new)) {
+        let harm = match (init, is_sidecar(old) && is_sidecar(new)) {
             (true, false) => Effect::Recreate,
             _ => Effect::Restart(new.name.clone()),
         };
-        if init && sidecar(old) != sidecar(new) {
+        if init && is_sidecar(old) != is_sidecar(new) {
             let (old, new) = (old.restart_policy.clone(), new.restart_policy.clone());
             let value = |v: Option<String>| v.map_or(Value::Null, Value::String);
             return self.add(&format!("{path}.restartPolicy"), &value(old), &value(new), Effect::Recreate);
@@ -248,9 +252,9 @@ impl Changes {
         self.effects().any(|e| *e == Effect::Recreate)
     }
 
-    /// Whether the container has to be stopped and started.
-    pub fn restarts(&self, container: &str) -> bool {
-        self.effects().any(|e| matches!(e, Effect::Restart(name) if name == container))
+    /// Whether the container's process has to go, with or without a successor.
+    pub fn ends(&self, container: &str) -> bool {
+        self.effects().any(|e| matches!(e, Effect::Restart(name) | Effect::Stop(name) if name == container))
     }
 
     /// What is done, and for which fields: one line for log and event.
@@ -268,7 +272,7 @@ impl Changes {
         }
         let named = |of: fn(&Effect) -> Option<&String>| {
             let names: BTreeSet<&str> = self.effects().filter_map(of).map(String::as_str).collect();
-            names.into_iter().collect::<Vec<_>>().join(", ")
+            names.into_iter().filter(|name| !self.ending.contains(*name)).collect::<Vec<_>>().join(", ")
         };
         let mut done = Vec::new();
         for (word, names) in [

@@ -1,6 +1,7 @@
 //! What all pod workers share.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
@@ -41,6 +42,8 @@ pub struct Context {
     pub objects: Objects,
     /// Keeps them over a restart.
     pub keep: Keep,
+    /// The machine shuts down: no pod starts.
+    pub closing: Arc<AtomicBool>,
 }
 
 impl Context {

@@ -132,7 +132,9 @@ fn shown(value: &Value) -> String {
         Value::String(s) if s.is_empty() => "\"\"".into(),
         Value::String(s) => s.clone(),
         // A list that is shown whole may hold what its items would hide.
-        Value::Array(items) if items.iter().any(Value::is_object) => format!("{} items", items.len()),
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            format!("{} item{}", items.len(), if items.len() == 1 { "" } else { "s" })
+        }
         other => other.to_string(),
     };
     let text = text.replace('\n', "\\n");
@@ -200,7 +202,7 @@ mod tests {
         let header = |v: &str| json!({"httpHeaders": [{"name": "Authorization", "value": v}]});
         assert_eq!(lines(header("s3cret"), header("x")), ["spec.httpHeaders[Authorization].value: changed"]);
         let twice = json!({"env": [{"name": "A", "value": "s3cret"}, {"name": "A", "value": "s3cret"}]});
-        assert_eq!(lines(twice, env("x")), ["spec.env: 2 items -> 1 items"]);
+        assert_eq!(lines(twice, env("x")), ["spec.env: 2 items -> 1 item"]);
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::board::{Board, EventType};
+use super::capacity::Capacity;
 use super::status::Waiting;
-use crate::manifest::{Diagnostic, PodKey, PodManifest};
+use crate::manifest::{Code, Diagnostic, PodKey, PodManifest, Severity};
 use crate::source::SourceProblem;
 
 /// Says what is new among the problems of a source, and what is over. A problem that stays is not said again.
@@ -35,7 +36,7 @@ pub(super) fn announce(
         }
     }
     // A file may have another problem in place of the one that went; then that is what there is to say.
-    let over = before.iter().filter(|old| !now.iter().any(|p| p.path == old.path));
+    let over = before.iter().filter(|old| !old.is_remark() && !now.iter().any(|p| p.path == old.path));
     let mut paths: Vec<_> = over.map(|old| &old.path).collect();
     paths.dedup();
     for path in paths {
@@ -67,6 +68,32 @@ pub(super) fn warnings(board: &Board, before: Option<&PodManifest>, manifest: &P
         tracing::warn!(pod = %manifest.key, "{text}");
         board.event(EventType::Warning, "ManifestWarning", Some(&manifest.key), text);
     }
+}
+
+/// What admission says of a manifest, as a finding at the field that it names, so that `check` and the daemon say it
+/// alike. `known` are the findings of the same manifest, which have places.
+pub fn admission(why: &Waiting, severity: Severity, known: &[Diagnostic], line: u32) -> Diagnostic {
+    let field = |c: &char| !c.is_whitespace() && !matches!(c, ':' | '[');
+    let path: String = why.message.chars().take_while(field).collect();
+    let path = if path.starts_with("spec.") { path } else { "spec".to_owned() };
+    // A finding about the field, or about what lies in it, has its place.
+    let place = known.iter().find(|d| path.starts_with(&d.path) && d.path.len() > "spec".len());
+    let (line, column) = place.map_or((line, 1), |d| (d.line, d.column));
+    Diagnostic {
+        severity,
+        code: Code::Admission,
+        path,
+        line,
+        column,
+        text: format!("{}: {}", why.reason, why.message),
+    }
+}
+
+/// What a cluster would hold against the pod and this node does not.
+pub(super) fn overlooked(node: &Capacity, manifest: &PodManifest) -> Vec<Diagnostic> {
+    let said = node.overlooked(&manifest.pod);
+    let line = manifest.origin.line;
+    said.iter().map(|why| admission(why, Severity::Warning, &manifest.warnings, line)).collect()
 }
 
 fn same(a: &SourceProblem, b: &SourceProblem) -> bool {

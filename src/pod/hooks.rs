@@ -1,8 +1,9 @@
 //! Lifecycle hooks: `postStart` and `preStop`, run beside the worker, which goes on listening meanwhile.
 //!
 //! That a hook was begun is written down before it is, so that none runs twice. A podling that finds one begun
-//! takes it up: it waits for the command that still runs in the container, or for the rest of a sleep. A request
-//! over HTTP went with the podling that made it and counts as done.
+//! takes it up: it waits for the command that still runs in the container, or for the rest of a sleep. What
+//! containerd has of a command stays until its end is written down, so a command that it does not know never ran,
+//! and runs now. A request over HTTP went with the podling that made it and counts as done.
 
 mod run;
 
@@ -221,6 +222,7 @@ impl Worker {
     pub(super) fn take_hook_ends(&mut self) {
         for end in self.hooks.take() {
             self.tell_of_hook(&end);
+            let (id, purpose) = (end.id.clone(), end.hook.purpose());
             match end.hook {
                 Hook::PostStart => {
                     let histories = self.current.as_mut().map(|c| &mut c.status.containers);
@@ -240,6 +242,7 @@ impl Worker {
                     }
                 }
             }
+            self.ctx.runtime.forget_exec(&id, purpose);
         }
     }
 

@@ -17,8 +17,6 @@ use crate::system::clock::{self, Moment};
 const VANISHED: Duration = Duration::from_secs(2);
 /// Exit code of a run whose end nobody saw.
 const UNKNOWN_EXIT: i32 = 255;
-/// Longest termination message kept, as the kubelet's.
-const MESSAGE_BYTES: u64 = 4096;
 
 impl Worker {
     pub(super) async fn look(&mut self) -> Result<Seen, RuntimeError> {
@@ -51,6 +49,7 @@ impl Worker {
         self.vanished.retain(|id, _| instances.iter().any(|i| i.id == *id));
         // What runs has been started, whatever was heard of its start.
         self.held.retain(|name, _| !instances.iter().any(|i| i.name == *name && i.is_live()));
+        news |= self.hear_the_rest();
         if news {
             self.save_status_for_good();
         }
@@ -224,7 +223,7 @@ impl Worker {
             (None, 0) => "Completed",
             (None, _) => "Error",
         };
-        let message = self.termination_message(&name, attempt, code);
+        let message = self.last_words(&name, &seen.id, attempt, code);
         self.write_exit(&name, &seen.id, code, at, reason, message);
         true
     }
@@ -275,25 +274,5 @@ impl Worker {
         let spec = self.current.as_ref().and_then(|c| c.manifest.pod.spec.as_ref());
         let mut init = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
         init.any(|c| c.name == name && !is_sidecar(c))
-    }
-
-    /// What the container left in its termination log, or, where its policy says so, the end of its log.
-    fn termination_message(&self, name: &str, attempt: u32, code: i32) -> String {
-        let Some(current) = &self.current else { return String::new() };
-        let Some(spec) = &current.manifest.pod.spec else { return String::new() };
-        let uid = &current.spec.uid;
-        let path = self.ctx.runtime.termination_log_path(uid, name, attempt);
-        let message = crate::system::files::tail(&path, MESSAGE_BYTES);
-        let from_logs = spec
-            .init_containers
-            .iter()
-            .flatten()
-            .chain(&spec.containers)
-            .find(|c| c.name == name)
-            .is_some_and(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"));
-        if message.is_empty() && code != 0 && from_logs {
-            return self.ctx.runtime.log_tail(&self.key, uid, name, attempt);
-        }
-        message
     }
 }

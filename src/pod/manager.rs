@@ -35,6 +35,7 @@ impl PodManager {
             seen: record.seen,
             source: source_name(&record.source),
             stopped: record.stopped,
+            leaving: false,
             restarts: 0,
             trouble: None,
         };
@@ -46,7 +47,16 @@ impl PodManager {
     pub fn add(&mut self, source: &'static str, manifest: Arc<PodManifest>, uid: Option<String>) -> &Desired {
         let uid = manifest.uid.clone().or(uid).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
         let seen = Timestamp::now();
-        let desired = Desired { manifest, uid, seen, source, stopped: false, restarts: 0, trouble: None };
+        let desired = Desired {
+            manifest,
+            uid,
+            seen,
+            source,
+            stopped: false,
+            leaving: false,
+            restarts: 0,
+            trouble: None,
+        };
         self.insert(desired)
     }
 
@@ -109,6 +119,11 @@ impl PodManager {
         }
         let uses = |d: &Desired| !references::of_pod(&d.manifest.pod).is_disjoint(objects);
         self.pods.iter().filter(|(_, d)| uses(d)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The manifests of all pods.
+    pub fn manifests(&self) -> impl Iterator<Item = &Arc<PodManifest>> {
+        self.pods.values().map(|d| &d.manifest)
     }
 
     /// What is wanted of a pod.

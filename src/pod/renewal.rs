@@ -26,6 +26,9 @@ impl Worker {
         let message = "Pod was active on the node longer than the specified deadline".to_owned();
         current.status.verdict =
             Some(Verdict { reason: "DeadlineExceeded".into(), message: message.clone() });
+        if let Some(all) = &mut current.status.restart_all {
+            all.under_way = false;
+        }
         self.save_status_for_good();
         tracing::warn!(pod = %self.key, "activeDeadlineSeconds are over: stopping the pod for good");
         self.ctx.board.event(EventType::Warning, "DeadlineExceeded", Some(&self.key), message);

@@ -9,10 +9,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use super::board::EventType;
+use super::capacity::shown;
 use super::plan::State;
 use super::status::Waiting;
 use super::worker::{Seen, Worker};
-use crate::manifest::PodManifest;
+use crate::manifest::{PodManifest, Quantity};
 use crate::runtime::entry_hash;
 use crate::runtime::spec::qos::{container_resources, pod_resources, qos_class};
 use crate::system::cgroup::PodResources;
@@ -166,7 +167,9 @@ fn described(limits: &PodResources) -> String {
     let cpu = limits.cpu_quota.map_or("none".into(), |quota| {
         format!("{}m", quota * 1000 / i64::try_from(limits.cpu_period.max(1)).unwrap_or(i64::MAX))
     });
-    let memory = limits.memory_limit.map_or("none".into(), |bytes| format!("{bytes} bytes"));
+    let memory = limits
+        .memory_limit
+        .map_or("none".into(), |bytes| shown("memory", Quantity::whole(bytes.unsigned_abs())));
     format!("cpu shares {}, cpu limit {cpu}, memory limit {memory}", limits.cpu_shares)
 }
 

@@ -37,6 +37,8 @@ pub struct Waiting {
 pub enum Ending {
     /// `podling stop`.
     Stop,
+    /// The machine shuts down.
+    Shutdown,
     /// `podling restart`, or a change that needs the pod made anew.
     Restart,
 }
@@ -186,6 +188,10 @@ fn reason(facts: &Facts<'_>) -> (Option<String>, Option<String>) {
         facts.instances.iter().filter(|i| i.state == State::Unresponsive).map(|i| i.name.as_str()).collect();
     match (facts.ending, facts.waiting.get("").or(facts.pending_update)) {
         (Some(Ending::Stop), _) => (Some("Stopping".into()), Some("stopped by podling stop".into())),
+        (Some(Ending::Shutdown), _) => {
+            let text = "Pod was terminated in response to imminent node shutdown.";
+            (Some("Terminated".into()), Some(text.into()))
+        }
         (Some(Ending::Restart), _) => (Some("Restarting".into()), Some("the pod is made anew".into())),
         (None, Some(w)) => of(w),
         (None, None) if !silent.is_empty() => {

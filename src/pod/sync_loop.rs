@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::board::{Control, EventType};
+use super::capacity::Capacity;
+use super::closing;
 use super::context::Context;
 use super::findings;
 use super::manager::PodManager;
@@ -19,6 +22,7 @@ use crate::manifest::{DataObject, PodKey, PodManifest};
 use crate::runtime::containerd::{Wake, WakeKind};
 use crate::source::{FileSource, Op, PodConfig, PodUpdate, SourceProblem, SourceUpdate};
 use crate::store::{PodRecord, PodSpecRecord, StatusRecord};
+use crate::system::clock;
 use crate::system::files::Durability;
 
 /// How often leftovers are looked for.
@@ -56,6 +60,8 @@ pub struct SyncLoop {
     orphans: Orphans,
     sources_seen: bool,
     sweep: Option<tokio::task::JoinHandle<()>>,
+    /// The pods whose turn it is to leave a machine that shuts down.
+    leave: (mpsc::Sender<Vec<PodKey>>, mpsc::Receiver<Vec<PodKey>>),
     /// What each source last found wrong.
     reported: BTreeMap<&'static str, Vec<SourceProblem>>,
 }
@@ -72,6 +78,7 @@ impl SyncLoop {
             orphans,
             sources_seen: false,
             sweep: None,
+            leave: mpsc::channel(1),
             reported: BTreeMap::new(),
         };
         this.restore(records);
@@ -83,8 +90,9 @@ impl SyncLoop {
         let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
         let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
-            if record.status.sandbox.is_some() {
-                self.ctx.claims.adopt(&manifest.key, manifest, &self.ctx.capacity());
+            // After a boot nothing runs, and all of them ask anew.
+            if record.status.sandbox.is_some() && record.status.boot_id == clock::boot_id() {
+                self.ctx.claims.adopt(&manifest.key, manifest);
             }
             self.manager.restore(&record.spec, manifest.clone());
             self.store_for_worker(record.spec, record.status);
@@ -139,6 +147,7 @@ impl SyncLoop {
                 keys = claims.released() => self.retry(&keys),
                 keys = order.changed() => self.retry(&keys),
                 () = images.notified() => self.retry_all(),
+                Some(keys) = self.leave.1.recv() => self.leave(&keys),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,
             }
@@ -158,19 +167,19 @@ impl SyncLoop {
         let SourceUpdate { source, pods, objects, report } = update;
         let before = self.reported.insert(source, report.problems.clone()).unwrap_or_default();
         self.ctx.board.report(source, report);
-        // Before the pods that come with them.
+        self.sources_seen |= pods.is_some();
+        let updates = pods.map(|set| self.config.merge(source, set)).unwrap_or_default();
+        // Objects after the pods that go with them, which need not miss them, and before those that come with them.
+        let (going, staying): (Vec<_>, Vec<_>) =
+            updates.into_iter().partition(|update| matches!(update.op, Op::Remove | Op::Delete));
+        going.into_iter().for_each(|update| self.handle(update));
         if let Some(set) = objects {
             self.take_objects(set);
         }
         if self.ctx.objects.set_known() {
             self.retry_all();
         }
-        if let Some(set) = pods {
-            self.sources_seen = true;
-            for update in self.config.merge(source, set) {
-                self.handle(update);
-            }
-        }
+        staying.into_iter().for_each(|update| self.handle(update));
         let now = self.reported.get(source).map_or(&[][..], Vec::as_slice);
         let file_of = |key: &PodKey| Some(self.manager.get(key)?.manifest.origin.file.clone());
         findings::announce(&self.ctx.board, &before, now, file_of);
@@ -201,10 +210,18 @@ impl SyncLoop {
 
     fn apply(&mut self, mut update: PodUpdate) {
         if !matches!(update.op, Op::Remove | Op::Delete) {
-            for manifest in &update.pods {
+            let node = self.ctx.capacity();
+            for manifest in &mut update.pods {
                 self.ctx.order.wanted(&manifest.key, Some(manifest));
+                let more = findings::overlooked(&node, manifest);
+                if !more.is_empty() && update.op != Op::Set {
+                    Arc::make_mut(manifest).warnings.extend(more);
+                }
             }
-            self.ctx.order.sort(&mut update.pods, &self.ctx.capacity());
+            self.ctx.order.sort(&mut update.pods, &node);
+            if matches!(update.op, Op::Set | Op::Add) {
+                update.pods.iter().for_each(|manifest| self.expect(manifest, &node));
+            }
         }
         match update.op {
             Op::Set => self.handle_pod_syncs(&update.pods),
@@ -215,6 +232,17 @@ impl SyncLoop {
         }
     }
 
+    /// A pod is about to be started by its worker, unless it runs, or was stopped by order.
+    fn expect(&self, manifest: &PodManifest, node: &Capacity) {
+        let stopped = self.manager.get(&manifest.key).is_some_and(|d| d.stopped);
+        if stopped || self.ctx.claims.has(&manifest.key) {
+            return;
+        }
+        let rank = self.ctx.order.rank(manifest, node);
+        self.ctx.order.comes(rank.clone());
+        self.ctx.claims.expect(rank, manifest);
+    }
+
     fn handle_pod_additions(&mut self, source: &'static str, pods: &[Arc<PodManifest>]) {
         for manifest in pods {
             findings::warnings(&self.ctx.board, None, manifest);
@@ -223,7 +251,7 @@ impl SyncLoop {
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
             if let Some(orphan) = orphan {
                 let (spec, status) = orphan.into_record(&desired);
-                self.ctx.claims.adopt(&manifest.key, manifest, &self.ctx.capacity());
+                self.ctx.claims.adopt(&manifest.key, manifest);
                 tracing::info!(pod = %manifest.key, uid = %spec.uid, "taking running containers back by their labels");
                 self.store_for_worker(spec, status);
             }
@@ -302,6 +330,10 @@ impl SyncLoop {
                     d.restarts += 1;
                 }),
             ),
+            Control::Shutdown(time, reply) => {
+                self.shut_down(time);
+                (reply, Ok(()))
+            }
             Control::Reload(reply) => {
                 // A full queue means that a reload is due anyway.
                 let _ = reload.try_send(());
@@ -310,6 +342,26 @@ impl SyncLoop {
         };
         // The client may have gone; the order stands.
         let _ = reply.send(answer);
+    }
+
+    /// The machine shuts down: nothing starts any more, and what runs stops in order.
+    fn shut_down(&mut self, time: Duration) {
+        if self.ctx.closing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let node = self.ctx.capacity();
+        let groups = closing::groups(self.manager.manifests(), &self.ctx.order, &node);
+        tokio::spawn(closing::close(self.ctx.board.clone(), groups, self.leave.0.clone(), time));
+    }
+
+    fn leave(&mut self, keys: &[PodKey]) {
+        for key in keys {
+            if let Some(desired) = self.manager.get_mut(key) {
+                desired.leaving = true;
+                self.tell(key);
+                self.ctx.board.not_ready(key);
+            }
+        }
     }
 
     fn order(&mut self, key: &PodKey, change: impl FnOnce(&mut Desired)) -> Result<(), String> {

@@ -5,9 +5,11 @@ use std::sync::PoisonError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 
+use super::act::without_ids;
 use super::board::{EventType, PodView};
+use super::order::Progress;
 use super::plan::{Goal, Plan};
-use super::status::{self, Ending, Facts, status};
+use super::status::{self, Ending, Facts, Waiting, status};
 use super::worker::{Desired, Seen, Worker};
 use crate::runtime::spec::qos::qos_class;
 use crate::store::{PodRecord, StoreError};
@@ -59,6 +61,25 @@ impl Worker {
         *before = error;
     }
 
+    /// Whether the log has not heard it yet: of what is tried again and again each failure is said once, and the
+    /// pauses in between, which only repeat it, are not.
+    pub(super) fn is_news(&mut self, name: &str, why: &Waiting) -> bool {
+        if why.reason == "ImagePullBackOff" {
+            return false;
+        }
+        let said = format!("{}: {}", why.reason, without_ids(&why.message));
+        self.said.insert(name.to_owned(), said.clone()) != Some(said)
+    }
+
+    /// An edit of `metadata.uid` makes another pod of the same name.
+    pub(super) fn tell_successor(&self, desired: Option<&Desired>) {
+        let Some((current, next)) = self.current.as_ref().zip(desired) else { return };
+        let text =
+            format!("another pod takes its place (metadata.uid: {} -> {})", current.spec.uid, next.uid);
+        tracing::info!(pod = %self.key, "manifest changed: {text}");
+        self.ctx.board.event(EventType::Normal, "Updated", Some(&self.key), text);
+    }
+
     /// A pod that cannot be written down is not started: after a crash nobody would know of it.
     pub(super) fn not_accepted(&self, desired: &Desired, e: StoreError) {
         let status = PodStatus {
@@ -103,6 +124,7 @@ impl Worker {
             let restart = self.current.as_ref().is_some_and(|c| c.recreating || c.restarts != d.restarts);
             let ending = match (d.stopped, restart) {
                 (true, _) => Some(Ending::Stop),
+                (false, _) if d.leaving => Some(Ending::Shutdown),
                 (false, true) => Some(Ending::Restart),
                 (false, false) => None,
             };
@@ -138,7 +160,13 @@ impl Worker {
         let status = status(&facts, &mut conditions);
         current.status.conditions = conditions;
         let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-        self.ctx.order.ready(&self.key, ready);
+        let progress = match status.phase.as_deref() {
+            _ if ready => Progress::Ready,
+            Some("Succeeded") => Progress::Ready,
+            Some("Failed") => Progress::Failed,
+            _ => Progress::UnderWay,
+        };
+        self.ctx.order.note(&self.key, progress);
         self.ctx.board.publish(PodView {
             manifest: current.manifest.clone(),
             uid: current.spec.uid.clone(),
@@ -153,5 +181,16 @@ impl Worker {
             self.save_spec();
         }
         self.save_status();
+    }
+
+    /// Says once of each back-off that it has begun.
+    pub(super) fn tell_of_backoff(&mut self, plan: &Plan) {
+        self.backed_off.retain(|name, _| plan.backing_off.contains_key(name));
+        for (name, until) in &plan.backing_off {
+            if self.backed_off.insert(name.clone(), *until) != Some(*until) {
+                let text = format!("back-off restarting failed container {name}");
+                self.ctx.board.event(EventType::Warning, "BackOff", Some(&self.key), text);
+            }
+        }
     }
 }

@@ -33,6 +33,10 @@ impl Worker {
             return;
         }
         if current.manifest.hashes.manifest == new.hashes.manifest {
+            self.said.retain(|name, _| !name.starts_with(UPDATE));
+            if self.held.remove(UPDATE).is_some() {
+                tracing::info!(pod = %self.key, "the manifest is again the one that runs: nothing waits");
+            }
             return self.accept(new);
         }
         let changes = Changes::between(&current.manifest, new);
@@ -45,6 +49,7 @@ impl Worker {
             return self.keep_running(new, &changes);
         }
         if !ran {
+            self.tell_update(&changes);
             if !changes.keeps_processes() {
                 self.forget_runs();
             }
@@ -63,6 +68,7 @@ impl Worker {
             return self.hold_update(refusal.why);
         }
         self.held.clear();
+        self.said.clear();
         self.asked.clear();
         if !changes.recreates() {
             return self.keep_running(new, &changes);
@@ -81,8 +87,9 @@ impl Worker {
         let Some(current) = &mut self.current else { return };
         let Some(spec) = &new.pod.spec else { return };
         for (name, history) in &mut current.status.containers {
-            let hash = entry_hash(new, name);
-            if history.container_id.is_none() || changes.restarts(name) {
+            let (before, hash) = (entry_hash(&current.manifest, name), entry_hash(new, name));
+            // What ends, or is about to end for an edit before this one, ends by the entry it was started from.
+            if history.container_id.is_none() || changes.ends(name) || history.hash != before {
                 continue;
             }
             let farewell = Farewell::of(spec, name);
@@ -90,12 +97,12 @@ impl Worker {
                 self.ctx.runtime.relabel(id, hash, &new.hashes.pod, farewell.grace_seconds);
             }
             history.farewell = Some(farewell);
-            if history.hash != hash && history.hash == entry_hash(&current.manifest, name) {
+            if history.hash != hash {
                 history.hash_before = Some(std::mem::replace(&mut history.hash, hash.to_owned()));
             }
         }
         if current.status.sandbox.is_some() {
-            self.ctx.claims.adopt(&self.key, new, &self.ctx.capacity());
+            self.ctx.claims.adopt(&self.key, new);
         }
         // Before the manifest: until that is saved, too, the hash before counts as well.
         self.save_status_for_good();
@@ -116,7 +123,13 @@ impl Worker {
             message: format!("the new manifest waits and the old one keeps running: {}", why.message),
         };
         if self.held.get(UPDATE).is_none_or(|h| h.why != why) {
-            let weight = if why.reason == PULLING { EventType::Normal } else { EventType::Warning };
+            let pulling = why.reason == PULLING;
+            match self.is_news(&format!("{UPDATE}{pulling}"), &why) {
+                true if pulling => tracing::info!(pod = %self.key, "{}", waiting.message),
+                true => tracing::warn!(pod = %self.key, "{}: {}", why.reason, waiting.message),
+                false => {}
+            }
+            let weight = if pulling { EventType::Normal } else { EventType::Warning };
             self.ctx.board.event(weight, &why.reason, Some(&self.key), &waiting.message);
         }
         let until = clock::now() + UPDATE_RETRY;
@@ -134,7 +147,8 @@ impl Worker {
     /// Whether the new spec has all it needs: what other pods have too much of, ConfigMaps and Secrets of its
     /// volumes, images.
     async fn could_start(&self, new: &PodManifest, changes: &Changes, asked: Moment) -> Result<(), Refusal> {
-        self.ctx.claims.would_fit(&self.key, new, &self.ctx.capacity())?;
+        let node = self.ctx.capacity();
+        self.ctx.claims.would_fit(&self.ctx.order.rank(new, &node), new, &node)?;
         if changes.keeps_processes() {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 //! starting it again continues here. It never waits for a container to stop; it takes the next step when
 //! that is due and goes on listening.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +14,10 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
+use super::capacity::Capacity;
 use super::context::Context;
 use super::hooks::Hooks;
+use super::last_words::Unfinished;
 use super::plan::{Goal, Health, Instance, Plan, SandboxState, Stopping, View, plan};
 
 use super::refresh::Refresh;
@@ -23,7 +26,7 @@ use super::status::Waiting;
 use crate::manifest::{PodKey, PodManifest};
 use crate::probe::ProbeSet;
 use crate::runtime::Observed;
-use crate::runtime::containerd::with_importance;
+use crate::runtime::containerd::{Rank, with_rank};
 use crate::store::{PodSpecRecord, StatusRecord, StoreError, VERSION};
 use crate::system::clock::{self, Moment};
 use crate::system::files::Durability;
@@ -48,6 +51,8 @@ pub struct Desired {
     pub source: &'static str,
     /// `podling stop` was said.
     pub stopped: bool,
+    /// The machine shuts down: it stops until the next podling.
+    pub leaving: bool,
     /// How often `podling restart` was said.
     pub restarts: u64,
     /// Why its manifest file, as it is now, is not what runs.
@@ -104,6 +109,8 @@ pub struct Worker {
     pub(super) stopping: BTreeMap<String, Stopping>,
     pub(super) hooks: Hooks,
     pub(super) held: BTreeMap<String, Held>,
+    /// What the log last heard of each that is held.
+    pub(super) said: BTreeMap<String, String>,
     /// Verdicts of the probes of running containers, by container id.
     pub(super) health: BTreeMap<String, Health>,
     /// The probes of the running containers, while there are any.
@@ -112,6 +119,10 @@ pub struct Worker {
     pub(super) news: Arc<Notify>,
     /// Containers whose process is gone though containerd says it runs: since when.
     pub(super) vanished: BTreeMap<String, Moment>,
+    /// Back-offs that were told of: container to their end.
+    pub(super) backed_off: BTreeMap<String, Moment>,
+    /// Runs that ended, and whose logs may not be whole yet.
+    pub(super) unfinished: Vec<Unfinished>,
     /// Starts that wait for an image: since when.
     pub(super) asked: BTreeMap<String, Moment>,
     /// Rises when a pull has ended.
@@ -165,10 +176,13 @@ impl Worker {
             stopping: BTreeMap::new(),
             hooks: Hooks::default(),
             held: BTreeMap::new(),
+            said: BTreeMap::new(),
             health: BTreeMap::new(),
             probes: None,
             news: Arc::default(),
             vanished: BTreeMap::new(),
+            backed_off: BTreeMap::new(),
+            unfinished: Vec::new(),
             silent: BTreeSet::new(),
             pending_update: None,
             resizing: None,
@@ -192,8 +206,11 @@ impl Worker {
             self.pulls.mark_unchanged();
             let span = self.span();
             // Boxed, so that a worker that waits does not hold the room that working takes.
-            let work = with_importance(self.priority(), self.reconcile().instrument(span));
-            match Box::pin(work).await {
+            let work = with_rank(self.rank(), self.reconcile().instrument(span));
+            let next = Box::pin(work).await;
+            // It has started, or waits for something: nobody need wait for it.
+            self.ctx.order.passes(&self.key);
+            match next {
                 Next::Gone => break,
                 Next::At(at) => {
                     let wait = at.since(clock::now()).min(RESYNC);
@@ -214,16 +231,17 @@ impl Worker {
         let _ = self.ctx.done.send(self.key);
     }
 
-    /// The priority of the pod that is wanted.
-    fn priority(&self) -> i32 {
+    /// The pod's place in the order of starts.
+    pub(super) fn rank(&self) -> Rank {
         let wanted = self.mail.borrow().desired.as_ref().map(|d| d.manifest.clone());
         let spec = wanted.as_ref().and_then(|m| m.pod.spec.as_ref());
-        // Only a class needs the settings.
-        match spec {
-            Some(spec) if spec.priority_class_name.is_some() || spec.priority.is_some() => {
-                self.ctx.capacity().priority(spec).unwrap_or(0)
+        match (&wanted, spec) {
+            // Only a class needs the settings.
+            (Some(wanted), Some(spec)) if spec.priority_class_name.is_some() => {
+                self.ctx.order.rank(wanted, &self.ctx.capacity())
             }
-            _ => 0,
+            (Some(wanted), _) => self.ctx.order.rank(wanted, &Capacity::default()),
+            (None, _) => Rank { priority: Reverse(0), depth: 0, key: self.key.clone() },
         }
     }
 
@@ -264,6 +282,7 @@ impl Worker {
             self.take_hook_ends();
             self.watch_probes(goal, &seen);
             let plan = self.decide(goal, &seen);
+            self.tell_of_backoff(&plan);
             let progressed = self.act(&plan, &seen).await;
             if goal == Goal::Run {
                 self.resize(&seen).await;
@@ -292,7 +311,7 @@ impl Worker {
         let now = clock::now();
         let holds = self.held.values().map(|h| h.until).filter(|until| *until > now);
         let holds = holds.chain(self.resizing.as_ref().map(|r| r.until));
-        let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).min();
+        let due = plan.wake.into_iter().chain(holds).chain(self.vanished_due()).chain(self.rest_due()).min();
         due.unwrap_or(now + RESYNC)
     }
 
@@ -331,6 +350,7 @@ impl Worker {
             deleting: None,
         });
         self.resume_stops();
+        self.resume_last_words();
     }
 
     /// Takes a pod on that this worker has nothing of.
@@ -373,6 +393,7 @@ impl Worker {
             if !current.spec.removing {
                 current.spec.removing = true;
                 self.save_spec();
+                self.tell_successor(desired);
             }
             return Goal::Stop;
         };
@@ -380,7 +401,7 @@ impl Worker {
             current.spec.stopped = desired.stopped;
             self.save_spec();
         }
-        if desired.stopped {
+        if desired.stopped || desired.leaving {
             return Goal::Stop;
         }
         let current = match &mut self.current {
@@ -458,7 +479,7 @@ impl Worker {
     pub(super) async fn unwanted(&self, uid: &str) {
         // A receiver of its own, so that the news is still news to the worker's loop.
         let mut mail = self.mail.clone();
-        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped);
+        let gone = |m: &Mail| m.desired.as_ref().is_none_or(|d| d.uid != uid || d.stopped || d.leaving);
         if mail.wait_for(gone).await.is_err() {
             // Nobody can say any more: podling is ending.
             std::future::pending::<()>().await;

@@ -1,5 +1,7 @@
 //! One run of a probe: what it asks, and what comes of it.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
@@ -7,6 +9,8 @@ use k8s_openapi::api::core::v1::{Container, Probe};
 use super::http::HttpGet;
 use super::{AGENT, ProbeKind, grpc, http, target, tcp};
 use crate::runtime::Runtime;
+use crate::runtime::spec::expand;
+use crate::system::clock;
 
 /// Tries of a run that could not be made.
 const TRIES: u32 = 3;
@@ -14,6 +18,8 @@ const TRIES: u32 = 3;
 const RETRY: Duration = Duration::from_millis(100);
 /// Longest text of a result that is kept.
 const MESSAGE_MAX: usize = 1024;
+/// How often a run looks whether podling itself runs, and how late it may be there.
+const BEAT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,15 +74,26 @@ impl Check {
 
     /// Makes it. What could not be made is tried a few times at once.
     pub async fn run(&self, runtime: &Runtime) -> Outcome {
-        let mut outcome = self.once(runtime).await;
+        let mut outcome = self.while_podling_runs(runtime).await;
         for _ in 1..TRIES {
             if !matches!(outcome, Outcome::Broken(_) | Outcome::Unknown(_)) {
                 break;
             }
             tokio::time::sleep(RETRY).await;
-            outcome = self.once(runtime).await;
+            outcome = self.while_podling_runs(runtime).await;
         }
         outcome
+    }
+
+    /// A failure says nothing where podling stood still meanwhile, as on a machine that was suspended or that has
+    /// no time for it: the answer may have come in time, and nobody was there.
+    async fn while_podling_runs(&self, runtime: &Runtime) -> Outcome {
+        match unless_held_up(self.once(runtime)).await {
+            (Outcome::Failure(why), true) => {
+                Outcome::Unknown(format!("podling itself was held up meanwhile: {why}"))
+            }
+            (outcome, _) => outcome,
+        }
     }
 
     async fn once(&self, runtime: &Runtime) -> Outcome {
@@ -107,13 +124,27 @@ impl Check {
     }
 }
 
+/// Does some work, and says whether this process stood still while it waited for it.
+async fn unless_held_up<T>(work: impl Future<Output = T>) -> (T, bool) {
+    let mut work = pin!(work);
+    let mut held_up = false;
+    loop {
+        let before = clock::now();
+        let done = tokio::time::timeout(BEAT.0, &mut work).await;
+        held_up |= clock::now().since(before) > BEAT.0 + BEAT.1;
+        if let Ok(done) = done {
+            return (done, held_up);
+        }
+    }
+}
+
 fn question(probe: &Probe, container: &Container, addresses: &[String]) -> Result<Question, String> {
     let hosts = |host: Option<&String>| match host.filter(|h| !h.is_empty()) {
         Some(host) => vec![host.clone()],
         None => addresses.to_vec(),
     };
     if let Some(exec) = &probe.exec {
-        return Ok(Question::Exec(exec.command.clone().unwrap_or_default()));
+        return Ok(Question::Exec(command(exec.command.as_deref().unwrap_or_default(), container)));
     }
     if let Some(get) = &probe.http_get {
         let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone()));
@@ -137,6 +168,16 @@ fn question(probe: &Probe, container: &Container, addresses: &[String]) -> Resul
         return Ok(Question::Grpc { hosts: hosts(None), port, tls, service });
     }
     Err("the probe says nothing to do".to_owned())
+}
+
+/// The words of a command with `$(NAME)` replaced, as a kubelet has it for probes: by what `env` says in so many
+/// words. Nobody looks up here what a variable comes from elsewhere; such a one is empty.
+fn command(words: &[String], container: &Container) -> Vec<String> {
+    let mut known = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        known.insert(variable.name.as_str(), variable.value.as_deref().unwrap_or_default());
+    }
+    words.iter().map(|word| expand(word, |name| known.get(name).copied())).collect()
 }
 
 fn http_outcome(answer: Result<http::HttpAnswer, http::HttpError>) -> Outcome {
@@ -202,6 +243,24 @@ mod tests {
         assert_eq!(of(500, None), Outcome::Failure("HTTP probe failed with statuscode: 500".into()));
         assert_eq!(of(199, None), Outcome::Failure("HTTP probe failed with statuscode: 199".into()));
         assert!(matches!(of(302, Some("http://x:80/")), Outcome::Warning(_)));
+    }
+
+    #[test]
+    fn variables_in_a_command_are_those_that_env_spells_out() {
+        let container = serde_json::json!({"name": "c", "env": [
+            {"name": "FILE", "value": "/a"}, {"name": "FILE", "value": "/b"}, {"name": "RAW", "value": "$(FILE)"},
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ]});
+        let container: Container = serde_json::from_value(container).unwrap();
+        let words = ["test -e $(FILE)", "$(RAW)", "[$(IP)]", "$(PATH)", "$$(FILE)"].map(String::from);
+        assert_eq!(command(&words, &container), ["test -e /b", "$(FILE)", "[]", "$(PATH)", "$(FILE)"]);
+    }
+
+    #[tokio::test]
+    async fn work_that_takes_its_time_is_no_standstill_and_a_standstill_is_noticed() {
+        assert_eq!(unless_held_up(tokio::time::sleep(BEAT.0 * 2)).await, ((), false));
+        let blocked = async { std::thread::sleep(BEAT.0 + BEAT.1 * 2) };
+        assert_eq!(unless_held_up(blocked).await, ((), true));
     }
 
     #[test]

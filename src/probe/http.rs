@@ -22,8 +22,8 @@ use super::target::{bare, connect};
 
 /// Most of a body that is read, as the kubelet's.
 const BODY_MAX: usize = 10 << 10;
-/// Most bytes of an answer's head.
-const HEAD_MAX: usize = 64 << 10;
+/// Most bytes of an answer's head, and most headers in it. Go's client takes more of both than anybody sends.
+const HEAD_MAX: (usize, usize) = (256 << 10, 1000);
 /// Redirects followed, as Go's client.
 const REDIRECTS_MAX: usize = 10;
 
@@ -204,7 +204,7 @@ async fn exchange(
 ) -> Result<(StatusCode, Option<String>), HttpError> {
     let failed = |source| HttpError::Http { url: url.to_string(), source };
     let mut builder = http1::Builder::new();
-    builder.title_case_headers(true).max_buf_size(HEAD_MAX);
+    builder.title_case_headers(true).max_buf_size(HEAD_MAX.0).max_headers(HEAD_MAX.1);
     let (mut sender, connection) =
         builder.handshake(TokioIo::new(SpeakFirst::new(stream))).await.map_err(failed)?;
     let answer = async {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
@@ -13,19 +13,24 @@ use super::error::{Attempt, Failure, FailureClass, RegistryError};
 use super::hosts::{Capability, Endpoint, HostsConfig, HostsError};
 use super::login::{Challenge, TokenRequest, basic, challenges};
 use super::secrets::{Credential, Keyring};
-use super::transfer::{Body, collect, exchange, frame, redacted, refusal, send, token};
-use crate::http::connect::{self, HttpClient};
+use super::transfer::{Body, Paced, collect, exchange, redacted, refusal, send, token};
+use crate::http::connect::{self, ConnectOptions, HttpClient};
 use crate::http::proxy::Proxies;
 use crate::http::tls::{self, TlsOptions};
 
 /// Largest manifest, in bytes (the specification has registries take 4 MiB).
 pub(super) const MANIFEST_MAX: usize = 8 << 20;
 
+/// A server's word for the digest of what it sends.
+const CONTENT_DIGEST: &str = "docker-content-digest";
+/// Length from which the value of a header that hosts.toml names may be a secret.
+const SECRET: usize = 8;
+
 /// Makes clients; those that live at the same time share connections.
 pub struct ClientSource {
     hosts: HostsConfig,
     proxies: Proxies,
-    open: Mutex<Vec<(TlsOptions, Weak<HttpClient>)>>,
+    open: Mutex<Vec<(ConnectOptions, Weak<HttpClient>)>>,
 }
 
 impl ClientSource {
@@ -49,19 +54,22 @@ impl ClientSource {
 
     /// Whether the server `origin` answers at all.
     pub async fn answers(&self, origin: &str) -> bool {
-        let options = TlsOptions { skip_verify: true, ..TlsOptions::default() };
+        let tls = TlsOptions { skip_verify: true, ..TlsOptions::default() };
+        let options = ConnectOptions { tls, ..ConnectOptions::default() };
         let Ok(http) = self.http(&options) else { return false };
         exchange(&http, Request::head(format!("{origin}/v2/")).body(Full::default())).await.is_ok()
     }
 
-    fn http(&self, options: &TlsOptions) -> Result<Arc<HttpClient>, Failure> {
+    fn http(&self, options: &ConnectOptions) -> Result<Arc<HttpClient>, Failure> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, http)| http.strong_count() > 0);
         if let Some(http) = open.iter().find(|(o, _)| o == options).and_then(|(_, h)| h.upgrade()) {
             return Ok(http);
         }
-        let config = tls::config(options).map_err(|e| Failure::new(FailureClass::Config, e.to_string()))?;
-        let http = Arc::new(connect::client(config, self.proxies.clone()));
+        let config =
+            tls::config(&options.tls).map_err(|e| Failure::new(FailureClass::Config, e.to_string()))?;
+        let proxies = options.proxy.clone().map_or_else(|| self.proxies.clone(), Proxies::fixed);
+        let http = Arc::new(connect::client(config, proxies, options.dial_timeout));
         open.push((options.clone(), Arc::downgrade(&http)));
         Ok(http)
     }
@@ -106,6 +114,8 @@ struct Door {
     next: usize,
     challenge: Option<Challenge>,
     authorization: Option<String>,
+    /// The authorization was good for a request.
+    good: bool,
     /// Why a way in was not one.
     problems: Vec<String>,
 }
@@ -116,31 +126,37 @@ impl Client {
     pub async fn digest_of(&self, tag: &str) -> Result<Option<String>, RegistryError> {
         let path = format!("/manifests/{tag}");
         let answer = self.ask(&format!("tag {tag}"), Capability::Resolve, Method::HEAD, &path, None).await?.0;
-        let digest = answer.headers().get("docker-content-digest").and_then(|d| d.to_str().ok());
+        let digest = answer.headers().get(CONTENT_DIGEST).and_then(|d| d.to_str().ok());
         Ok(digest.filter(|d| d.starts_with("sha256:") && d.len() == 71).map(str::to_owned))
     }
 
-    /// The manifest or index of a tag or a digest; the latter is checked.
+    /// The manifest or index of a tag or a digest. It has to have that digest, or the one that the server says it
+    /// has; where it has not, or breaks off, the next server is asked.
     pub async fn manifest(&self, reference: &str) -> Result<Answer, RegistryError> {
         let by_digest = reference.contains(':');
         let capability = if by_digest { Capability::Pull } else { Capability::Resolve };
         let what = format!("manifest {reference}");
         let path = format!("/manifests/{reference}");
-        let (answer, at) = self.ask(&what, capability, Method::GET, &path, None).await?;
-        let failed = |failure| RegistryError {
-            what: what.clone(),
-            attempts: vec![Attempt { at: at.clone(), failure }],
-        };
-        let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok());
-        let media_type =
-            media_type.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_owned();
-        let data = collect(answer, MANIFEST_MAX).await.map_err(failed)?;
-        let digest = format!("sha256:{}", hex::encode(Sha256::digest(&data)));
-        if by_digest && digest != reference {
-            let text = format!("it sent content with digest {digest}");
-            return Err(failed(Failure::new(FailureClass::Damaged, text)));
+        let mut attempts: Vec<Attempt> = Vec::new();
+        loop {
+            let asked = self.ask(&what, capability, Method::GET, &path, None).await;
+            let (answer, at) = match asked {
+                Ok(answer) => answer,
+                Err(e) => {
+                    attempts.extend(e.attempts);
+                    return Err(RegistryError { what, attempts });
+                }
+            };
+            let again = attempts.iter().any(|a| a.at == at);
+            match read_manifest(answer, by_digest.then_some(reference)).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) if again => return Err(RegistryError { what, attempts }),
+                Err(failure) => {
+                    self.avoid(&at);
+                    attempts.push(Attempt { at, failure });
+                }
+            }
         }
-        Ok(Answer { media_type, digest, data })
     }
 
     /// Blob `digest` from byte `offset` on.
@@ -150,7 +166,7 @@ impl Client {
             self.ask(&format!("blob {digest}"), Capability::Pull, Method::GET, &path, Some(offset)).await?;
         // A server may send all of it all the same.
         let skip = if answer.status() == StatusCode::PARTIAL_CONTENT { 0 } else { offset };
-        Ok(BlobStream { body: answer.into_body(), skip, at })
+        Ok(BlobStream { body: Paced::new(answer.into_body()), skip, at })
     }
 
     /// The registry itself, which is asked last.
@@ -174,21 +190,19 @@ impl Client {
     ) -> Result<(Body, String), RegistryError> {
         let mut attempts: Vec<Attempt> = Vec::new();
         for endpoint in self.in_order(capability) {
-            // Nobody listens: speaking TLS to nobody tells nothing more.
-            let before = attempts.last().map(|a| a.failure.class);
-            if endpoint.fallback
-                && before != Some(FailureClass::Refused)
-                && before != Some(FailureClass::Network)
-            {
-                continue;
-            }
-            match self.ask_one(endpoint, &method, path, offset).await {
-                Ok(answer) => return Ok((answer, endpoint.origin.clone())),
-                Err(failure) => {
-                    if failure.class == FailureClass::Network {
-                        self.avoid(&endpoint.origin);
+            for origin in std::iter::once(&endpoint.origin).chain(&endpoint.alternative) {
+                match self.ask_one(endpoint, origin, &method, path, offset).await {
+                    Ok(answer) => return Ok((answer, origin.clone())),
+                    Err(failure) => {
+                        let other = failure.other_scheme();
+                        if failure.class == FailureClass::Network {
+                            self.avoid(origin);
+                        }
+                        attempts.push(Attempt { at: origin.clone(), failure });
+                        if !other {
+                            break;
+                        }
                     }
-                    attempts.push(Attempt { at: endpoint.origin.clone(), failure });
                 }
             }
         }
@@ -198,7 +212,7 @@ impl Client {
     fn in_order(&self, capability: Capability) -> Vec<&Endpoint> {
         let down = self.down.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.endpoints.iter().filter(|e| e.can(capability));
-        let (late, mut first): (Vec<_>, Vec<_>) = all.partition(|e| down.contains(&e.origin) && !e.fallback);
+        let (late, mut first): (Vec<_>, Vec<_>) = all.partition(|e| down.contains(&e.origin));
         first.extend(late);
         first
     }
@@ -206,19 +220,21 @@ impl Client {
     async fn ask_one(
         &self,
         endpoint: &Endpoint,
+        origin: &str,
         method: &Method,
         path: &str,
         offset: Option<u64>,
     ) -> Result<Body, Failure> {
         let namespace = endpoint.mirror_of.as_ref().map(|r| format!("?ns={r}")).unwrap_or_default();
-        let url = format!("{}{}/{}{path}{namespace}", endpoint.origin, endpoint.prefix, self.repository.path);
-        let door = self.door(endpoint);
-        let http = self.source.http(&endpoint.tls)?;
+        let url = format!("{origin}{}/{}{path}{namespace}", endpoint.prefix, self.repository.path);
+        let door = self.door(origin);
+        let http = self.source.http(&endpoint.connect)?;
         loop {
             let shown = door.lock().await.authorization.clone();
             let answer = send(&http, endpoint, method, &url, offset, shown.as_deref()).await?;
             let status = answer.status();
             if status.is_success() {
+                door.lock().await.opened(shown);
                 return Ok(answer);
             }
             if !matches!(status.as_u16(), 401 | 403) {
@@ -230,6 +246,7 @@ impl Client {
                 // Another request has just been let in.
                 continue;
             }
+            door.expire(status);
             if door.candidates.is_none() {
                 let (found, problems) = self.keys.lookup(&endpoint.host, &self.repository.path).await;
                 door.problems.extend(problems);
@@ -238,8 +255,8 @@ impl Client {
             if let Some(challenge) = asked.into_iter().next() {
                 door.challenge = Some(challenge);
             }
-            if !self.let_in(&http, endpoint, &mut door).await? {
-                let secrets = door.secrets();
+            if !self.let_in(&http, endpoint, origin, &mut door).await? {
+                let secrets = door.secrets(endpoint);
                 let mut failure = refusal(answer, &secrets).await;
                 failure.class = FailureClass::Auth;
                 failure.text += &door.advice(&endpoint.host);
@@ -249,7 +266,13 @@ impl Client {
     }
 
     /// Tries the next credential; false when there is none left.
-    async fn let_in(&self, http: &HttpClient, endpoint: &Endpoint, door: &mut Door) -> Result<bool, Failure> {
+    async fn let_in(
+        &self,
+        http: &HttpClient,
+        endpoint: &Endpoint,
+        origin: &str,
+        door: &mut Door,
+    ) -> Result<bool, Failure> {
         let Some(challenge) = door.challenge.clone() else { return Ok(false) };
         while let Some(candidate) = door.candidates.iter().flatten().nth(door.next).cloned() {
             door.next += 1;
@@ -268,17 +291,17 @@ impl Client {
                     // The registry's own scope may also ask for the right to push.
                     let scope = format!("repository:{}:pull", self.repository.path);
                     let request = TokenRequest::new(realm, service.as_deref(), &scope, candidate.as_ref());
-                    match token(http, endpoint, request).await {
+                    match token(http, origin, request).await {
                         Ok(authorization) => {
                             door.authorization = Some(authorization);
                             return Ok(true);
                         }
                         Err(failure) if failure.class == FailureClass::Auth => {
-                            let text = redacted(failure.text, &door.secrets());
+                            let text = redacted(failure.text, &door.secrets(endpoint));
                             door.problems.push(format!("no token: {text}"));
                         }
                         Err(mut failure) => {
-                            failure.text = redacted(failure.text, &door.secrets());
+                            failure.text = redacted(failure.text, &door.secrets(endpoint));
                             return Err(failure);
                         }
                     }
@@ -288,18 +311,50 @@ impl Client {
         Ok(false)
     }
 
-    fn door(&self, endpoint: &Endpoint) -> Arc<tokio::sync::Mutex<Door>> {
+    fn door(&self, origin: &str) -> Arc<tokio::sync::Mutex<Door>> {
         let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.entry(endpoint.origin.clone()).or_default().clone()
+        doors.entry(origin.to_owned()).or_default().clone()
+    }
+}
+
+async fn read_manifest(answer: Body, digest: Option<&str>) -> Result<Answer, Failure> {
+    let text = |name| answer.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let media_type = text(header::CONTENT_TYPE.as_str()).split(';').next().unwrap_or_default();
+    let media_type = media_type.trim().to_owned();
+    let said = Some(text(CONTENT_DIGEST)).filter(|d| d.starts_with("sha256:")).map(str::to_owned);
+    let data = collect(answer, MANIFEST_MAX).await?;
+    let found = format!("sha256:{}", hex::encode(Sha256::digest(&data)));
+    match digest.or(said.as_deref()) {
+        Some(expected) if expected != found => {
+            let text = format!("it sent content with digest {found} for {expected}");
+            Err(Failure::new(FailureClass::Damaged, text))
+        }
+        _ => Ok(Answer { media_type, digest: found, data }),
     }
 }
 
 impl Door {
-    fn secrets(&self) -> Vec<String> {
+    /// A request with `shown` was let in.
+    fn opened(&mut self, shown: Option<String>) {
+        self.good |= shown.is_some() && self.authorization == shown;
+    }
+
+    /// What was good before is not any more: tokens last a few minutes, a pull may last longer. The same credential
+    /// gets another one.
+    fn expire(&mut self, status: StatusCode) {
+        if self.good && status == StatusCode::UNAUTHORIZED {
+            self.good = false;
+            self.next = self.next.saturating_sub(1);
+        }
+    }
+
+    /// Texts that must stand in no message, though the server may repeat them.
+    fn secrets(&self, endpoint: &Endpoint) -> Vec<String> {
         let credentials = self.candidates.iter().flatten().flatten();
         let own = credentials.flat_map(|c| c.secrets().map(str::to_owned).collect::<Vec<_>>());
         let shown = self.authorization.iter().filter_map(|a| a.split(' ').nth(1)).map(str::to_owned);
-        own.chain(shown).collect()
+        let headers = endpoint.headers.iter().map(|(_, value)| value.clone()).filter(|v| v.len() >= SECRET);
+        own.chain(shown).chain(headers).collect()
     }
 
     fn advice(&self, host: &str) -> String {
@@ -320,7 +375,7 @@ impl Door {
 
 /// A blob on its way.
 pub struct BlobStream {
-    body: Incoming,
+    body: Paced,
     skip: u64,
     at: String,
 }
@@ -329,7 +384,7 @@ impl BlobStream {
     /// The next bytes; none at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
-            let Some(mut part) = frame(&mut self.body).await? else { return Ok(None) };
+            let Some(mut part) = self.body.next().await? else { return Ok(None) };
             let skip = usize::try_from(self.skip).unwrap_or(usize::MAX).min(part.len());
             self.skip -= skip as u64;
             let rest = part.split_off(skip);

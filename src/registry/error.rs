@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper::{HeaderMap, StatusCode, header};
 
-use crate::http::connect::ConnectError;
+use crate::http::connect::{ConnectError, RequestError};
 
 /// What kind of failure it is. Retry is decided by this, never by a message's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,12 +45,19 @@ pub struct Failure {
     pub text: String,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
+    /// Nobody was there to speak to.
+    pub unreached: bool,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(class: FailureClass, text: impl Into<String>) -> Self {
-        Self { class, text: text.into(), retry_after: None }
+        Self { class, text: text.into(), retry_after: None, unreached: false }
+    }
+
+    /// Whether the server may speak the other one of http and https.
+    pub(super) fn other_scheme(&self) -> bool {
+        !self.unreached && matches!(self.class, FailureClass::Network | FailureClass::Refused)
     }
 
     /// The connection could not be made, or broke.
@@ -59,7 +66,11 @@ impl Failure {
         let mut last = e;
         while let Some(e) = at {
             if let Some(connect) = e.downcast_ref::<ConnectError>() {
-                return Self::new(FailureClass::Network, connect.to_string());
+                let unreached = !matches!(connect, ConnectError::Tls { .. });
+                return Self { unreached, ..Self::new(FailureClass::Network, connect.to_string()) };
+            }
+            if let Some(RequestError::Identity) = e.downcast_ref::<RequestError>() {
+                return Self::new(FailureClass::Auth, RequestError::Identity.to_string());
             }
             last = e;
             at = e.source();
@@ -77,6 +88,9 @@ impl Failure {
             _ => FailureClass::Refused,
         };
         let word = match class {
+            FailureClass::Auth if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                "access denied by the proxy"
+            }
             FailureClass::Auth => "access denied",
             FailureClass::NotFound => "not found",
             FailureClass::RateLimit => "too many requests",
@@ -84,7 +98,7 @@ impl Failure {
         };
         let said = said.map(|s| format!(": {s}")).unwrap_or_default();
         let text = format!("{} {}{said}", status.as_u16(), word.to_lowercase());
-        Self { class, text, retry_after: retry_after(headers) }
+        Self { retry_after: retry_after(headers), ..Self::new(class, text) }
     }
 }
 

@@ -2,16 +2,20 @@
 //! how they are spoken to. The format is containerd's, `docs/hosts.md` of its tree; directories that hold
 //! only certificates are docker's.
 
-use std::collections::BTreeMap;
+mod file;
+mod lint;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
-use serde::Deserialize;
-use toml::{Table, Value};
 
+use crate::http::connect::ConnectOptions;
 use crate::http::tls::TlsOptions;
+use file::{Settings, parse};
+
+pub use lint::{lint, lint_containerd};
 
 /// What docker.io's images are really served by.
 const DOCKER_HUB: &str = "registry-1.docker.io";
@@ -42,12 +46,12 @@ pub struct Endpoint {
     pub resolves: bool,
     /// May serve content.
     pub pulls: bool,
-    /// TLS settings.
-    pub tls: TlsOptions,
+    /// How it is connected to.
+    pub connect: ConnectOptions,
     /// Headers to send along.
     pub headers: Vec<(String, String)>,
-    /// Tried only when the one before it on the same host does not speak TLS the same way.
-    pub fallback: bool,
+    /// The same server by the other scheme, when it is not sure which one it speaks.
+    pub alternative: Option<String>,
 }
 
 impl Endpoint {
@@ -104,57 +108,6 @@ impl HostsConfig {
     }
 }
 
-/// Findings about the files below `dir` that make containerd and podling not see what was meant.
-pub fn lint(dir: &Path) -> Vec<String> {
-    let mut findings = Vec::new();
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|e| e.path()).collect();
-    paths.sort();
-    for path in paths {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !path.is_dir() {
-            if name.ends_with(".toml") {
-                findings.push(format!(
-                    "{} is not read: it belongs into a directory named after the registry, as {}",
-                    path.display(),
-                    dir.join("docker.io").join(FILE).display()
-                ));
-            }
-            continue;
-        }
-        findings.extend(lint_directory(&path, &name));
-    }
-    findings
-}
-
-fn lint_directory(dir: &Path, name: &str) -> Vec<String> {
-    let mut findings = Vec::new();
-    if name.contains("://") || name.starts_with("http:") || name.starts_with("https:") {
-        findings.push(format!("{} is not read: a directory's name has no scheme", dir.display()));
-    }
-    if matches!(name, "index.docker.io" | "registry-1.docker.io" | "hub.docker.com") {
-        findings.push(format!(
-            "{} is not read: images of Docker Hub are those of docker.io, so name it {}",
-            dir.display(),
-            dir.with_file_name("docker.io").display()
-        ));
-    }
-    for wrong in ["host.toml", "hosts.tml", "hosts.conf", "hosts.yaml", "config.toml"] {
-        let path = dir.join(wrong);
-        if path.exists() && !dir.join(FILE).exists() {
-            findings.push(format!("{} is not read: the file must be named {FILE}", path.display()));
-        }
-    }
-    let file = dir.join(FILE);
-    if let Ok(text) = fs::read_to_string(&file) {
-        match parse(dir, &file, &text, name) {
-            Ok((_, unknown)) => findings.extend(unknown),
-            Err(e) => findings.push(e.to_string()),
-        }
-    }
-    findings
-}
-
 /// `reg:5000` may be a directory `reg_5000_`, since not all tools like colons; then `_default`.
 fn directory_names(registry: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -168,18 +121,19 @@ fn directory_names(registry: &str) -> Vec<String> {
 fn of_directory(dir: &Path, registry: &str) -> Result<Vec<Endpoint>, HostsError> {
     let file = dir.join(FILE);
     match fs::read_to_string(&file) {
-        Ok(text) => {
+        Ok(text) if !text.trim().is_empty() => {
             let (endpoints, unknown) = parse(dir, &file, &text, registry)?;
             for text in unknown {
                 tracing::debug!("{text}");
             }
             Ok(endpoints)
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(HostsError::Read { path: file, source: e }),
+        _ => {
             let tls = certificates_in(dir).map_err(|source| HostsError::Read { path: dir.into(), source })?;
-            Ok(upstream(registry, &Settings { tls, ..Settings::default() }))
+            let connect = ConnectOptions { tls, ..ConnectOptions::default() };
+            Ok(upstream(registry, &Settings { connect, ..Settings::default() }))
         }
-        Err(source) => Err(HostsError::Read { path: file, source }),
     }
 }
 
@@ -192,9 +146,9 @@ fn certificates_in(dir: &Path) -> io::Result<TlsOptions> {
     for path in paths {
         match path.extension().and_then(|e| e.to_str()) {
             Some("crt") => tls.authorities.push(path),
-            Some("cert") if tls.identity.is_none() => {
+            Some("cert") => {
                 let key = path.with_extension("key");
-                tls.identity = Some((path, key));
+                tls.identities.push((path, key));
             }
             _ => {}
         }
@@ -202,176 +156,23 @@ fn certificates_in(dir: &Path) -> io::Result<TlsOptions> {
     Ok(tls)
 }
 
-/// What can be said of a server.
-#[derive(Clone, Default)]
-struct Settings {
-    tls: TlsOptions,
-    headers: Vec<(String, String)>,
-    capabilities: Option<Vec<Capability>>,
-    override_path: bool,
-}
-
-/// The table of one server, and the top of the file.
-#[derive(Default, Deserialize)]
-struct Fields {
-    #[serde(default)]
-    server: Option<String>,
-    #[serde(default)]
-    host: Option<Table>,
-    #[serde(default)]
-    capabilities: Option<Vec<String>>,
-    #[serde(default)]
-    ca: Option<Value>,
-    #[serde(default)]
-    client: Option<Value>,
-    #[serde(default)]
-    skip_verify: Option<bool>,
-    #[serde(default)]
-    override_path: Option<bool>,
-    #[serde(default)]
-    header: BTreeMap<String, Value>,
-    #[serde(default, rename = "dial_timeout")]
-    _dial_timeout: Option<String>,
-    #[serde(flatten)]
-    unknown: Table,
-}
-
-/// The servers of a hosts file, and what in it is not understood.
-fn parse(
-    dir: &Path,
-    file: &Path,
-    text: &str,
-    registry: &str,
-) -> Result<(Vec<Endpoint>, Vec<String>), HostsError> {
-    let wrong = |what: String| HostsError::Wrong { path: file.to_owned(), what };
-    let top: Fields = toml::from_str(text).map_err(|e| wrong(toml_reason(text, &e)))?;
-    let mut unknown = unknown_keys(file, "", &top);
-    let mut endpoints = Vec::new();
-    for (url, value) in top.host.iter().flatten() {
-        let fields: Fields = match value.clone().try_into() {
-            Ok(fields) => fields,
-            Err(e) => return Err(wrong(format!("[host.\"{url}\"]: {}", first_line(&e.to_string())))),
-        };
-        unknown.extend(unknown_keys(file, url, &fields));
-        let settings = fields.settings(dir).map_err(|e| wrong(format!("[host.\"{url}\"]: {e}")))?;
-        let at = endpoint(url, registry, &settings).map_err(|e| wrong(format!("[host.\"{url}\"]: {e}")))?;
-        endpoints.push(at);
-    }
-    let settings = top.settings(dir).map_err(wrong)?;
-    match top.server.as_deref().filter(|s| !s.is_empty()) {
-        Some(server) => endpoints.push(
-            endpoint(server, registry, &settings)
-                .map_err(|e| wrong(format!("server = \"{server}\": {e}")))?,
-        ),
-        None => endpoints.extend(upstream(registry, &settings)),
-    }
-    Ok((endpoints, unknown))
-}
-
-fn unknown_keys(file: &Path, host: &str, fields: &Fields) -> Vec<String> {
-    let within = if host.is_empty() { String::new() } else { format!(" in [host.\"{host}\"]") };
-    let text = |key: &String| format!("{}: unknown key {key:?}{within} is ignored", file.display());
-    fields.unknown.keys().map(text).collect()
-}
-
-impl Fields {
-    fn settings(&self, dir: &Path) -> Result<Settings, String> {
-        let mut tls = TlsOptions { skip_verify: self.skip_verify == Some(true), ..TlsOptions::default() };
-        match &self.ca {
-            None => {}
-            Some(Value::String(path)) => tls.authorities.push(dir.join(path)),
-            Some(Value::Array(paths)) => {
-                for path in paths {
-                    let path = path.as_str().ok_or("ca: each entry must be the path of a file")?;
-                    tls.authorities.push(dir.join(path));
-                }
-            }
-            Some(_) => return Err("ca: must be the path of a file, or a list of such".to_owned()),
-        }
-        tls.identity = self.client.as_ref().map(|v| client_pair(dir, v)).transpose()?.flatten();
-        let mut headers = Vec::new();
-        for (name, value) in &self.header {
-            let values = match value {
-                Value::String(s) => vec![s.clone()],
-                Value::Array(list) => list
-                    .iter()
-                    .map(|v| v.as_str().map(str::to_owned))
-                    .collect::<Option<_>>()
-                    .ok_or_else(|| format!("header.{name}: must be text or a list of texts"))?,
-                _ => return Err(format!("header.{name}: must be text or a list of texts")),
-            };
-            headers.extend(values.into_iter().map(|v| (name.clone(), v)));
-        }
-        let capabilities = self.capabilities.as_ref().map(|names| capabilities(names)).transpose()?;
-        Ok(Settings { tls, headers, capabilities, override_path: self.override_path == Some(true) })
-    }
-}
-
-fn capabilities(names: &[String]) -> Result<Vec<Capability>, String> {
-    let mut all = Vec::new();
-    for name in names {
-        match name.to_lowercase().as_str() {
-            "pull" => all.push(Capability::Pull),
-            "resolve" => all.push(Capability::Resolve),
-            // podling never pushes.
-            "push" => {}
-            _ => return Err(format!("capabilities: {name:?} is none; there are pull, resolve and push")),
-        }
-    }
-    Ok(all)
-}
-
-/// `"both.pem"`, `["a.pem"]`, or `[["cert", "key"]]`; the first counts.
-fn client_pair(dir: &Path, value: &Value) -> Result<Option<(PathBuf, PathBuf)>, String> {
-    let wrong =
-        || "client: must be a file, a list of files, or a list of pairs [certificate, key]".to_owned();
-    let path = |v: &Value| v.as_str().map(|s| dir.join(s)).ok_or_else(wrong);
-    match value {
-        Value::String(file) => Ok(Some((dir.join(file), dir.join(file)))),
-        Value::Array(list) => match list.first() {
-            None => Ok(None),
-            // A single pair is often written without its list.
-            Some(Value::String(_)) if list.len() == 2 && !holds_both(&path(&list[0])?) => {
-                Ok(Some((path(&list[0])?, path(&list[1])?)))
-            }
-            Some(Value::String(file)) => Ok(Some((dir.join(file), dir.join(file)))),
-            Some(Value::Array(pair)) => {
-                let certificate = path(pair.first().ok_or_else(wrong)?)?;
-                let key = match pair.get(1).and_then(Value::as_str) {
-                    None | Some("") => certificate.clone(),
-                    Some(key) => dir.join(key),
-                };
-                Ok(Some((certificate, key)))
-            }
-            Some(_) => Err(wrong()),
-        },
-        _ => Err(wrong()),
-    }
-}
-
-fn holds_both(path: &Path) -> bool {
-    fs::read_to_string(path).is_ok_and(|text| text.contains("PRIVATE KEY"))
-}
-
 /// The registry itself, by the rules for one that nothing is said about.
 fn upstream(registry: &str, settings: &Settings) -> Vec<Endpoint> {
     if registry == "docker.io" {
         return vec![plain(&format!("https://{DOCKER_HUB}"), DOCKER_HUB, settings)];
     }
+    let (https, http) = (format!("https://{registry}"), format!("http://{registry}"));
     if !is_local(registry) {
-        return vec![plain(&format!("https://{registry}"), registry, settings)];
+        return vec![plain(&https, registry, settings)];
     }
     // On the machine itself plain http is the custom; TLS is spoken too, whoever signed the certificate.
-    let mut tls = plain(&format!("https://{registry}"), registry, settings);
-    tls.tls.skip_verify |= tls.tls.authorities.is_empty();
-    let mut http = plain(&format!("http://{registry}"), registry, settings);
-    if settings.tls.authorities.is_empty() && settings.tls.identity.is_none() {
-        tls.fallback = true;
-        vec![http, tls]
-    } else {
-        http.fallback = true;
-        vec![tls, http]
-    }
+    let tls = &settings.connect.tls;
+    let certificates = !tls.authorities.is_empty() || !tls.identities.is_empty();
+    let (first, second) = if certificates { (https, http) } else { (http, https) };
+    let mut endpoint = plain(&first, registry, settings);
+    endpoint.connect.tls.skip_verify |= tls.authorities.is_empty();
+    endpoint.alternative = Some(second);
+    vec![endpoint]
 }
 
 fn plain(origin: &str, host: &str, settings: &Settings) -> Endpoint {
@@ -383,9 +184,9 @@ fn plain(origin: &str, host: &str, settings: &Settings) -> Endpoint {
         mirror_of: None,
         resolves: can(Capability::Resolve),
         pulls: can(Capability::Pull) || can(Capability::Resolve),
-        tls: settings.tls.clone(),
+        connect: settings.connect.clone(),
         headers: settings.headers.clone(),
-        fallback: false,
+        alternative: None,
     }
 }
 
@@ -410,9 +211,16 @@ fn endpoint(url: &str, registry: &str, settings: &Settings) -> Result<Endpoint, 
         false => format!("{path}/v2"),
     };
     let own = host == registry || (registry == "docker.io" && host == DOCKER_HUB);
+    // Who speaks of TLS and writes http may mean either, and containerd then tries TLS first.
+    let (scheme, alternative) = match scheme == "http" && settings.speaks_of_tls && uri.port_u16() != Some(80)
+    {
+        true => ("https", Some(format!("http://{host}"))),
+        false => (scheme, None),
+    };
     Ok(Endpoint {
         prefix,
         mirror_of: (!own).then(|| registry.to_owned()),
+        alternative,
         ..plain(&format!("{scheme}://{host}"), host, settings)
     })
 }
@@ -424,18 +232,6 @@ fn is_local(registry: &str) -> bool {
         None => registry.rsplit_once(':').map_or(registry, |(host, _)| host),
     };
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|a| a.is_loopback())
-}
-
-fn toml_reason(text: &str, e: &toml::de::Error) -> String {
-    let line = e.span().map(|s| text[..s.start.min(text.len())].lines().count().max(1));
-    match line {
-        Some(line) => format!("line {line}: {}", first_line(e.message())),
-        None => first_line(e.message()).to_owned(),
-    }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or(text)
 }
 
 #[cfg(test)]

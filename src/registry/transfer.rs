@@ -1,6 +1,5 @@
 //! Single requests to a server: redirects, tokens, refusals in words, bodies within limits.
 
-use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -13,17 +12,21 @@ use super::error::{Failure, FailureClass};
 use super::hosts::Endpoint;
 use super::login::{TokenAnswer, TokenRequest};
 use crate::http::connect::HttpClient;
+use crate::system::clock::{self, Moment};
 
 /// How long a server may think before it answers.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a body may stand still.
+/// How long a body may stand still, or as good as that.
 const STALL: Duration = Duration::from_secs(60);
+/// Bytes that have to come in that time: a modem brings more, a server that drips on purpose does not.
+const LEAST: usize = 1 << 10;
 /// Redirects followed for one request.
 const REDIRECTS: usize = 5;
 /// Largest answer that is read for its words, in bytes.
 const WORDS_MAX: usize = 16 << 10;
 /// Longest text taken over from a server, in characters.
 const SAID_MAX: usize = 200;
+const ENDLESS: &str = "it sends from one address to the next without end";
 const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, \
      application/vnd.oci.image.manifest.v1+json, \
@@ -54,7 +57,9 @@ pub(super) async fn send(
             Some(offset) => request.header(header::RANGE, format!("bytes={offset}-")),
         };
         if at_home {
-            for (name, value) in &endpoint.headers {
+            // Like containerd, a credential that is known stands over one in hosts.toml.
+            let own = |name: &str| authorization.is_some() && name.eq_ignore_ascii_case("authorization");
+            for (name, value) in endpoint.headers.iter().filter(|(name, _)| !own(name)) {
                 request = request.header(name, value);
             }
             if let Some(authorization) = authorization {
@@ -67,7 +72,7 @@ pub(super) async fn send(
         }
         url = redirected(&url, answer.headers())?;
     }
-    Err(Failure::new(FailureClass::Refused, "it sends from one address to the next without end"))
+    Err(Failure::new(FailureClass::Refused, ENDLESS))
 }
 
 pub(super) async fn exchange(
@@ -86,21 +91,24 @@ pub(super) async fn exchange(
     }
 }
 
-/// Where a redirect leads to.
+/// Where a redirect leads to: an address, or what is left of it when the rest stays (RFC 3986, 4.2).
 pub(super) fn redirected(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     let wrong = || Failure::new(FailureClass::Refused, "it sends elsewhere, to what is no address");
     let to = headers.get(header::LOCATION).and_then(|l| l.to_str().ok()).ok_or_else(wrong)?;
-    let to = if to.starts_with('/') && !to.starts_with("//") {
-        let (Some(scheme), Some(authority)) = (from.scheme_str(), from.authority()) else {
-            return Err(wrong());
-        };
-        format!("{scheme}://{authority}{to}")
-    } else {
-        to.to_owned()
+    let (Some(scheme), Some(authority)) = (from.scheme_str(), from.authority()) else { return Err(wrong()) };
+    let to = to.split('#').next().unwrap_or(to);
+    let to = match to {
+        _ if to.contains("://") && !to.starts_with(['/', '?']) => to.to_owned(),
+        _ if to.starts_with("//") => format!("{scheme}:{to}"),
+        _ if to.starts_with('/') => format!("{scheme}://{authority}{to}"),
+        _ => {
+            let above = from.path().rsplit_once('/').map_or("", |(above, _)| above);
+            format!("{scheme}://{authority}{above}/{to}")
+        }
     };
     let uri: Uri = to.parse().map_err(|_| wrong())?;
-    match (from.scheme_str(), uri.scheme_str()) {
-        (Some("https"), Some("http")) => Err(Failure::new(
+    match (scheme, uri.scheme_str()) {
+        ("https", Some("http")) => Err(Failure::new(
             FailureClass::Refused,
             format!("it sends from https to plain http at {}", uri.host().unwrap_or_default()),
         )),
@@ -109,39 +117,65 @@ pub(super) fn redirected(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure
     }
 }
 
-pub(super) async fn token(
-    http: &HttpClient,
-    endpoint: &Endpoint,
-    request: TokenRequest,
-) -> Result<String, Failure> {
-    let realm = request.url.split('?').next().unwrap_or_default().to_owned();
+/// Asks for a token; `origin` is the server that wants it.
+pub(super) async fn token(http: &HttpClient, origin: &str, request: TokenRequest) -> Result<String, Failure> {
+    let realm = shown(&request.url);
     let about = |mut f: Failure| {
         f.text = format!("token server {realm}: {}", f.text);
         f
     };
-    if endpoint.origin.starts_with("https://") && request.url.starts_with("http://") && request.secret() {
+    if origin.starts_with("https://") && request.url.starts_with("http://") && request.secret() {
         let text = format!("its token server {realm} is plain http; no credential is sent there");
         return Err(Failure::new(FailureClass::Refused, text));
     }
-    let mut builder = Request::builder().uri(&request.url);
-    builder = builder.header(header::USER_AGENT, concat!("podling/", env!("CARGO_PKG_VERSION")));
-    if let Some(authorization) = &request.authorization {
-        builder = builder.header(header::AUTHORIZATION, authorization);
-    }
-    let body = match request.form {
-        None => builder.body(Full::default()),
-        Some(form) => builder
-            .method(Method::POST)
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .body(Full::from(form)),
-    };
-    let answer = exchange(http, body).await.map_err(about)?;
+    let answer = ask_for_token(http, request).await.map_err(about)?;
     if !answer.status().is_success() {
         return Err(about(refusal(answer, &[]).await));
     }
     let data = collect(answer, MANIFEST_MAX).await.map_err(about)?;
     let token = serde_json::from_slice::<TokenAnswer>(&data).ok().and_then(TokenAnswer::authorization);
     token.ok_or_else(|| about(Failure::new(FailureClass::Refused, "its answer holds no token")))
+}
+
+/// An address as messages show it: without what may be secret in it.
+fn shown(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
+        Some((scheme, rest)) => format!("{scheme}://{rest}"),
+        None => url.to_owned(),
+    }
+}
+
+/// Sends the request, over redirects as long as they stay with the server that may see what is shown.
+async fn ask_for_token(http: &HttpClient, request: TokenRequest) -> Result<Body, Failure> {
+    let no_address = |_| Failure::new(FailureClass::Refused, "it is no address");
+    let mut url: Uri = request.url.parse().map_err(no_address)?;
+    let home = url.authority().cloned();
+    for _ in 0..=REDIRECTS {
+        let at_home = url.authority() == home.as_ref();
+        let mut builder = Request::builder().uri(url.clone());
+        builder = builder.header(header::USER_AGENT, concat!("podling/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = request.authorization.as_ref().filter(|_| at_home) {
+            builder = builder.header(header::AUTHORIZATION, authorization);
+        }
+        let body = match &request.form {
+            None => builder.body(Full::default()),
+            Some(_) if !at_home => {
+                let text = "it sends to another server, which no credential is shown to";
+                return Err(Failure::new(FailureClass::Refused, text));
+            }
+            Some(form) => builder
+                .method(Method::POST)
+                .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+                .body(Full::from(form.clone())),
+        };
+        let answer = exchange(http, body).await?;
+        if !answer.status().is_redirection() {
+            return Ok(answer);
+        }
+        url = redirected(&url, answer.headers())?;
+    }
+    Err(Failure::new(FailureClass::Refused, ENDLESS))
 }
 
 /// The failure that an answer is, with the server's own words.
@@ -169,9 +203,9 @@ pub(super) fn redacted(mut text: String, secrets: &[String]) -> String {
 }
 
 pub(super) async fn collect(answer: Body, max: usize) -> Result<Vec<u8>, Failure> {
-    let mut body = answer.into_body();
+    let mut body = Paced::new(answer.into_body());
     let mut data = Vec::new();
-    while let Some(part) = frame(&mut body).await? {
+    while let Some(part) = body.next().await? {
         if data.len() + part.len() > max {
             let text = format!("its answer is longer than {max} bytes");
             return Err(Failure::new(FailureClass::Refused, text));
@@ -181,22 +215,80 @@ pub(super) async fn collect(answer: Body, max: usize) -> Result<Vec<u8>, Failure
     Ok(data)
 }
 
-pub(super) async fn frame(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
-    loop {
-        let next = timeout(STALL, body.frame()).await.map_err(|_| {
-            Failure::new(FailureClass::Network, format!("nothing came for {} s", STALL.as_secs()))
-        })?;
-        match next {
-            None => return Ok(None),
-            Some(Err(e)) => {
-                let cause = e.source().map(ToString::to_string).unwrap_or_else(|| e.to_string());
-                return Err(Failure::new(FailureClass::Network, format!("the connection broke: {cause}")));
-            }
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+/// A body that has to keep coming.
+pub(super) struct Paced {
+    body: Incoming,
+    /// Since when `came` is counted.
+    since: Moment,
+    came: usize,
+}
+
+impl Paced {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, since: clock::now(), came: 0 }
+    }
+
+    /// The next bytes; none at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let next = timeout(STALL, self.body.frame()).await;
+            let next = next.map_err(|_| {
+                Failure::new(FailureClass::Network, format!("nothing came for {} s", STALL.as_secs()))
+            })?;
+            match next {
+                None => return Ok(None),
+                Some(Err(e)) => return Err(Failure::transport(&e)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.count(data.len())?;
+                        return Ok(Some(data));
+                    }
                 }
             }
         }
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.came += bytes;
+        let now = clock::now();
+        if self.came >= LEAST {
+            (self.since, self.came) = (now, 0);
+        } else if now.since(self.since) > STALL {
+            let text = format!("only {} bytes came in {} s", self.came, STALL.as_secs());
+            return Err(Failure::new(FailureClass::Network, text));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(from: &str, location: &str) -> Result<String, String> {
+        let headers = HeaderMap::from_iter([(header::LOCATION, location.parse().unwrap())]);
+        redirected(&from.parse().unwrap(), &headers).map(|u| u.to_string()).map_err(|e| e.text)
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        assert_eq!(shown("https://me:p@a.io/token?key=x"), "https://a.io/token");
+        assert_eq!(shown("https://a.io/token"), "https://a.io/token");
+    }
+
+    #[test]
+    fn redirects_may_leave_out_what_stays() {
+        let from = "https://a.io/v2/x/blobs/1?ns=b";
+        for (location, expected) in [
+            ("https://b.io/x?sign=https://y", "https://b.io/x?sign=https://y"),
+            ("//b.io/x", "https://b.io/x"),
+            ("/x?u=http://y", "https://a.io/x?u=http://y"),
+            ("2", "https://a.io/v2/x/blobs/2"),
+            ("/x#part", "https://a.io/x"),
+        ] {
+            assert_eq!(to(from, location).as_deref(), Ok(expected), "{location}");
+        }
+        assert_eq!(to(from, "http://b.io/x").unwrap_err(), "it sends from https to plain http at b.io");
+        assert_eq!(to(from, "ftp://b.io/x").unwrap_err(), "it sends elsewhere, to what is no address");
     }
 }

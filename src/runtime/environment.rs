@@ -240,7 +240,8 @@ fn from_file(
         Err(EnvFileError::Io(e)) if optional && e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(e)),
     };
-    match env_file::value(&text, &selector.key).map_err(failed)? {
+    // A kubelet takes a key without a value for one that is not there.
+    match env_file::value(&text, &selector.key).map_err(failed)?.filter(|value| !value.is_empty()) {
         None if !optional => Err(failed(EnvFileError::NoKey(selector.key.clone()))),
         value => Ok(value),
     }

@@ -114,7 +114,7 @@ fn what_is_missing_is_named_in_the_kubelets_words() {
 #[test]
 fn a_file_of_a_volume_gives_single_values() {
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("env"), "DB='a b'\n").expect("a file");
+    std::fs::write(dir.path().join("env"), "DB='a b'\nNONE=''\n").expect("a file");
     let ask = |selector: Value| {
         let container = json!({"env": [{"name": "DB", "valueFrom": {"fileKeyRef": selector}}]});
         variables(container, dir.path()).map(BTreeMap::from_iter).map_err(|e| e.to_string())
@@ -125,6 +125,9 @@ fn a_file_of_a_volume_gives_single_values() {
     assert!(ask(file("none", "DB", true)).expect("nothing").is_empty());
     assert!(ask(file("none", "DB", false)).expect_err("missing").contains("cannot be read"));
     assert!(ask(file("env", "ZZ", false)).expect_err("missing").contains("key ZZ not found"));
+    // Without a value it is as good as missing.
+    assert!(ask(file("env", "NONE", true)).expect("nothing").is_empty());
+    assert!(ask(file("env", "NONE", false)).expect_err("missing").contains("key NONE not found"));
     let other = json!({"volumeName": "zz", "path": "env", "key": "DB"});
     assert!(ask(other).expect_err("missing").contains("no such volume"));
 }

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Runtime;
-use super::containerd::{ErrorClass, ExecRequest, ExecSession, RuntimeError};
+use super::containerd::{ErrorClass, ExecRequest, ExecSession, ExecState, RuntimeError};
 use crate::system::process;
 
 /// Output kept of one command, as the kubelet's probes.
@@ -18,6 +18,9 @@ pub const OUTPUT_MAX: usize = 10 << 10;
 const BEGIN: Duration = Duration::from_secs(15);
 /// After a command's end, output of what it left behind is awaited this long.
 const LINGER: Duration = Duration::from_millis(200);
+
+/// Between two questions to a containerd that does not answer.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// What a command in a container is for; one of each can run in a container at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +48,11 @@ impl ExecPurpose {
             Self::PreStop => "pre-stop-hook",
         }
     }
+
+    /// Whether it must run once and no more.
+    fn is_hook(self) -> bool {
+        matches!(self, Self::PostStart | Self::PreStop)
+    }
 }
 
 /// How a command ended.
@@ -67,6 +75,12 @@ pub enum ExecError {
         /// The limit.
         after: Duration,
     },
+    /// containerd did not say how it ended, or went before it did.
+    #[error("containerd does not say how command {command:?} ended")]
+    Unheard {
+        /// The words of the command, with blanks between them.
+        command: String,
+    },
     /// The one before it could not be killed.
     #[error("the previous run of the command does not end, though it was killed")]
     StillRunning,
@@ -81,7 +95,7 @@ impl ExecError {
     pub fn is_the_containers(&self) -> bool {
         match self {
             Self::TimedOut { .. } => true,
-            Self::StillRunning => false,
+            Self::StillRunning | Self::Unheard { .. } => false,
             Self::Runtime(e) => matches!(e.class(), ErrorClass::Other | ErrorClass::InvalidArgument),
         }
     }
@@ -111,28 +125,39 @@ impl Runtime {
                     other => other?,
                 }
             }
+            Err(ExecError::Runtime(e)) if purpose.is_hook() && e.class().is_transient() => {
+                return Err(ExecError::Unheard { command: command.join(" ") });
+            }
             other => other?,
         };
         let mut tree = Tree(process::identify(session.pid).ok());
         let mut session = session;
         let mut output = Vec::new();
         let result = timeout(limit, catch(&mut session, &mut output)).await;
+        let runs = process::is_alive(session.pid);
         match tree.0.take() {
             Some(root) if result.is_err() => kill_tree(root).await,
             _ => {}
         }
-        session.end().await;
+        match purpose.is_hook() {
+            // Its record says that it was begun, to a podling that finds nothing else written down.
+            true => session.leave(),
+            false => session.end().await,
+        }
         match result {
-            Ok(code) => Ok(ExecResult { code: i32::try_from(code?).unwrap_or(255), output }),
-            Err(_) => Err(ExecError::TimedOut { command: command.join(" "), after: limit }),
+            Ok(Ok(code)) => Ok(ExecResult { code: i32::try_from(code).unwrap_or(255), output }),
+            Err(_) if runs => Err(ExecError::TimedOut { command: command.join(" "), after: limit }),
+            // A containerd that stands still, or goes meanwhile, is no fault of the command's.
+            Ok(Err(_)) | Err(_) => Err(ExecError::Unheard { command: command.join(" ") }),
         }
     }
 
     /// Ends a command that an earlier podling may have left in a container.
     pub async fn end_exec(&self, id: &str, purpose: ExecPurpose) {
         let ctd = &self.inner.ctd;
-        let Ok(Some(pid)) = ctd.exec_pid(id, purpose.name()).await else { return };
-        if pid != 0
+        let Ok(Some(state)) = ctd.exec_state(id, purpose.name()).await else { return };
+        // The id of one that has ended may be another's by now.
+        if let ExecState::Running(pid) = state
             && let Ok(root) = process::identify(pid)
         {
             kill_tree(root).await;
@@ -140,15 +165,51 @@ impl Runtime {
         ctd.end_exec(id, purpose.name()).await;
     }
 
-    /// Waits for the end of a command that an earlier podling began, for at most `limit`, then kills it. None
-    /// when there is no such command, be it that it never ran. Its output went to the podling that began it.
-    pub async fn await_exec(&self, id: &str, purpose: ExecPurpose, limit: Duration) -> Option<ExecResult> {
+    /// Waits for the end of a hook's command that was begun before, for at most `limit`, then kills it. None when
+    /// it never ran: its record in containerd stays until its end is written down. Its output went to whoever
+    /// began it.
+    ///
+    /// # Errors
+    /// When it runs on, or containerd does not say, for `limit`.
+    pub async fn await_exec(
+        &self,
+        id: &str,
+        purpose: ExecPurpose,
+        command: &[String],
+        limit: Duration,
+    ) -> Result<Option<ExecResult>, ExecError> {
         let ctd = &self.inner.ctd;
-        ctd.exec_pid(id, purpose.name()).await.ok().flatten().filter(|pid| *pid != 0)?;
-        let code = timeout(limit, ctd.wait_exec(id, purpose.name())).await;
-        self.end_exec(id, purpose).await;
-        let code = code.ok()?.ok()?;
-        Some(ExecResult { code: i32::try_from(code).unwrap_or(255), output: Vec::new() })
+        let wait = async {
+            loop {
+                match ctd.exec_state(id, purpose.name()).await {
+                    Ok(None) => return None,
+                    // Unless its start is under way, which this then finds.
+                    Ok(Some(ExecState::Created)) => ctd.end_exec(id, purpose.name()).await,
+                    Ok(Some(_)) => match ctd.wait_exec(id, purpose.name()).await {
+                        Ok(code) => return Some(code),
+                        Err(e) => tracing::debug!("{e}"),
+                    },
+                    Err(e) => tracing::debug!("{e}"),
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        match timeout(limit, wait).await {
+            Ok(code) => {
+                Ok(code
+                    .map(|code| ExecResult { code: i32::try_from(code).unwrap_or(255), output: Vec::new() }))
+            }
+            Err(_) => {
+                self.end_exec(id, purpose).await;
+                Err(ExecError::TimedOut { command: command.join(" "), after: limit })
+            }
+        }
+    }
+
+    /// Has containerd forget the command of a hook whose end is written down.
+    pub fn forget_exec(&self, id: &str, purpose: ExecPurpose) {
+        let (this, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move { this.end_exec(&id, purpose).await });
     }
 
     async fn begin(&self, id: &str, request: &ExecRequest) -> Result<ExecSession, ExecError> {
@@ -178,7 +239,12 @@ impl Runtime {
         let record = record.ok_or_else(|| missing(ErrorClass::NotFound, "the container is gone"))?;
         let request = ExecRequest::like_container(&record.spec()?, command.to_vec(), false, false);
         let request = request.ok_or_else(|| missing(ErrorClass::Other, "its spec has no process"))?;
-        Ok(ExecRequest { merged: true, name: Some(purpose.name().to_owned()), ..request })
+        Ok(ExecRequest {
+            merged: true,
+            name: Some(purpose.name().to_owned()),
+            lasting: purpose.is_hook(),
+            ..request
+        })
     }
 }
 

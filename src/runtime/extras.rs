@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -43,8 +42,24 @@ impl Runtime {
             cap_sys_resource: self.inner.features.cap_sys_resource,
             hugetlb: self.inner.cgroups.has("hugetlb"),
         };
-        of(&order.manifest.pod, container, volumes, &machine)
+        let mut extras = of(&order.manifest.pod, container, volumes, &machine)?;
+        if container.stdin == Some(true) && container.tty != Some(true) {
+            hold_stdin(container, &self.inner.pause, &mut extras);
+        }
+        Ok(extras)
     }
+}
+
+/// A container with `stdin: true` waits at its standard input for somebody to attach. The shim that gives output to a
+/// logger gives `/dev/null` as input, at whose end such programs end; so a helper opens a pipe in its place, and becomes
+/// the program.
+fn hold_stdin(container: &Container, helper: &Path, extras: &mut Extras) {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    // Below /dev nothing is left in the image, unless that is the host's.
+    let whole = mounts.any(|m| Path::new("/dev").starts_with(m.mount_path.trim_end_matches('/')));
+    let place = PathBuf::from(if whole { "/.podling-stdin" } else { "/dev/.podling-stdin" });
+    extras.files.push((place.clone(), helper.to_owned()));
+    extras.launcher = Some(place);
 }
 
 /// Finds out all of it for one container. Only reads, and only files of the kernel and of `/dev`.
@@ -175,17 +190,7 @@ fn devices(
 
 /// The device at `path`, as it is to appear at `shown`.
 fn device_at(path: &Path, shown: &Path) -> Option<HostDevice> {
-    let meta = fs::metadata(path).ok()?;
-    let kind = meta.file_type();
-    (kind.is_char_device() || kind.is_block_device()).then(|| HostDevice {
-        path: shown.to_owned(),
-        block: kind.is_block_device(),
-        major: rustix::fs::major(meta.rdev()),
-        minor: rustix::fs::minor(meta.rdev()),
-        mode: meta.mode() & 0o7777,
-        uid: meta.uid(),
-        gid: meta.gid(),
-    })
+    HostDevice::of(&fs::metadata(path).ok()?, shown.to_owned())
 }
 
 fn granted(wish: &DeviceWish, container: &str) -> Result<Vec<DeviceGrant>, StartError> {

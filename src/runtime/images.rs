@@ -61,7 +61,7 @@ impl Runtime {
         asked: Moment,
     ) -> Result<Ready, StartError> {
         let policy = policy.and_then(PullPolicy::from_name);
-        let keys = self.keys(manifest, pod_spec(manifest)?);
+        let (keys, unusable) = self.keys(manifest, pod_spec(manifest)?);
         let want = Want {
             image,
             policy: policy.unwrap_or(PullPolicy::IfNotPresent),
@@ -69,7 +69,13 @@ impl Runtime {
             asked,
             by: &manifest.hashes.manifest,
         };
-        self.images().image(&want).await.map_err(|e| not_ready(e, want.image))
+        self.images().image(&want).await.map_err(|e| {
+            let mut e = not_ready(e, want.image);
+            if !e.pulling {
+                e.message.extend(unusable.iter().map(|text| format!("; {text}")));
+            }
+            e
+        })
     }
 
     /// Whether the images of all of a manifest's containers and volumes are here, so that an update is held before the old
@@ -93,22 +99,27 @@ impl Runtime {
         first
     }
 
+    /// The credentials of a pod.
+    pub(super) fn pull_keys(&self, manifest: &PodManifest) -> Result<Vec<Keys>, StartError> {
+        Ok(self.keys(manifest, pod_spec(manifest)?).0)
+    }
+
     /// The credentials that the pod names. A Secret that is missing or no credential counts as none, as with
-    /// the kubelet; it is said when the pull fails.
-    fn keys(&self, manifest: &PodManifest, spec: &PodSpec) -> Vec<Keys> {
-        let secrets = spec.image_pull_secrets.iter().flatten();
-        secrets
-            .filter_map(|reference| {
-                let (namespace, name) = (&manifest.key.namespace, &reference.name);
-                let Some(secret) = self.objects().get(ObjectKind::Secret, namespace, name) else {
-                    tracing::debug!(pod = %manifest.key, "imagePullSecrets: secret {name} does not exist");
-                    return None;
-                };
-                let keys = of_secret(&secret.data);
-                keys.map_err(|e| tracing::warn!(pod = %manifest.key, "imagePullSecrets: secret {name}: {e}"))
-                    .ok()
-            })
-            .collect()
+    /// the kubelet; what is said of them when the pull fails is the second.
+    fn keys(&self, manifest: &PodManifest, spec: &PodSpec) -> (Vec<Keys>, Vec<String>) {
+        let (mut keys, mut unusable) = (Vec::new(), Vec::new());
+        for reference in spec.image_pull_secrets.iter().flatten() {
+            let (namespace, name) = (&manifest.key.namespace, &reference.name);
+            let Some(secret) = self.objects().get(ObjectKind::Secret, namespace, name) else {
+                unusable.push(format!("imagePullSecrets: secret {name:?} does not exist"));
+                continue;
+            };
+            match of_secret(&secret.data) {
+                Ok(found) => keys.push(found),
+                Err(e) => unusable.push(format!("imagePullSecrets: secret {name:?}: {e}")),
+            }
+        }
+        (keys, unusable)
     }
 }
 

@@ -144,9 +144,19 @@ pub fn create_link(
 /// Removes all links to the logs of a removed pod; the logs themselves stay for a time. Repeating it is fine.
 pub fn remove_links(paths: &Paths, key: &PodKey, uid: &str) {
     let directory = pod_log_dir(paths, key, uid);
+    remove_links_where(paths, |target| target.starts_with(&directory));
+}
+
+/// Removes the links to logs of earlier runs in a container's `directory` that are not there any more: one is made
+/// at each start.
+pub fn remove_dead_links(paths: &Paths, directory: &Path) {
+    remove_links_where(paths, |target| target.starts_with(directory) && !target.exists());
+}
+
+fn remove_links_where(paths: &Paths, goes: impl Fn(&Path) -> bool) {
     for link in fs::read_dir(paths.container_logs()).into_iter().flatten().flatten().map(|entry| entry.path())
     {
-        if fs::read_link(&link).is_ok_and(|target| target.starts_with(&directory)) {
+        if fs::read_link(&link).is_ok_and(|target| goes(&target)) {
             // A link that cannot be removed points nowhere and harms nobody.
             let _ = fs::remove_file(&link);
         }

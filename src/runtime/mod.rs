@@ -5,6 +5,7 @@
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
 pub mod containerd;
+mod declared_volumes;
 pub mod downward;
 mod env_file;
 pub mod environment;
@@ -21,7 +22,7 @@ mod node;
 mod notes;
 mod observe;
 mod pause;
-mod profiles;
+pub mod profiles;
 mod resize;
 mod runtime_class;
 mod sandbox;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodSpec;
 use tokio::sync::watch;
 
-use super::containerd::{Containerd, probe};
+use super::containerd::{Containerd, adopt_fifos, probe};
 use super::downward::Allocatable;
 use super::spec::qos;
 use super::{Inner, Runtime, logs};
@@ -47,6 +47,8 @@ pub struct RuntimeOptions {
     pub log_max_size: u64,
     /// Log files kept per container.
     pub log_max_files: u32,
+    /// Earlier runs of a container whose logs stay.
+    pub logs_kept: usize,
     /// How long logs of removed pods stay.
     pub log_retention: Duration,
     /// The node's name.
@@ -55,20 +57,9 @@ pub struct RuntimeOptions {
     pub allocatable: Allocatable,
 }
 
-/// All of the machine: its processors, its memory, and the disk that podling's state is on.
-fn allocatable(state: &Path) -> Allocatable {
-    let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let features = node_features();
-    let disk = rustix::fs::statvfs(state).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
-    Allocatable {
-        milli_cpu: i64::from(features.cpus) * 1000,
-        memory: whole(features.memory_bytes),
-        ephemeral_storage: whole(disk),
-    }
-}
-
-impl From<&Settings> for RuntimeOptions {
-    fn from(s: &Settings) -> Self {
+impl RuntimeOptions {
+    /// Those of the settings.
+    pub fn new(s: &Settings, allocatable: Allocatable) -> Self {
         Self {
             resolv_conf: s.resolv_conf.clone(),
             cluster_dns: s.cluster_dns.clone(),
@@ -79,9 +70,10 @@ impl From<&Settings> for RuntimeOptions {
             runtime_classes: s.runtime_classes.clone(),
             log_max_size: s.log_max_size,
             log_max_files: s.log_max_files,
+            logs_kept: s.logs_kept as usize,
             log_retention: s.log_retention,
             node_name: s.node_name.clone(),
-            allocatable: allocatable(&s.paths.state()),
+            allocatable,
         }
     }
 }
@@ -110,6 +102,7 @@ impl Runtime {
     pub async fn new(
         ctd: Containerd,
         settings: &Settings,
+        allocatable: Allocatable,
         objects: Objects,
         host_ips: watch::Receiver<Vec<String>>,
     ) -> Result<Self, NodeError> {
@@ -117,7 +110,7 @@ impl Runtime {
         ctd.ensure_namespace().await?;
         ctd.end_stale_leases().await?;
         let helpers = install_helpers(&paths)?;
-        ctd.set_exec_dir(empty_exec_dir(&paths)?);
+        ctd.set_exec_dir(exec_dir(&paths)?);
         let network = Network::new(NetworkOptions {
             conf_dir: settings.cni_conf_dir.clone(),
             bin_dirs: settings.cni_bin_dirs.clone(),
@@ -132,7 +125,7 @@ impl Runtime {
             network,
             root_label: paths.root.to_string_lossy().into_owned(),
             features: node_features(),
-            options: RuntimeOptions::from(settings),
+            options: RuntimeOptions::new(settings, allocatable),
             logger: helpers.logger,
             pause: helpers.pause,
             pause_rootfs: helpers.pause_rootfs,
@@ -279,9 +272,9 @@ impl Runtime {
         let lines: Vec<String> = text
             .lines()
             .filter_map(|line| logs::LogLine::parse(line.as_bytes()))
-            .map(|line| String::from_utf8_lossy(line.text).into_owned())
+            .map(|line| String::from_utf8_lossy(line.text).into_owned() + if line.full { "\n" } else { "" })
             .collect();
-        let tail = lines[lines.len().saturating_sub(80)..].join("\n");
+        let tail = lines[lines.len().saturating_sub(80)..].concat();
         let mut from = tail.len().saturating_sub(2048);
         while !tail.is_char_boundary(from) {
             from += 1;
@@ -333,15 +326,11 @@ struct Helpers {
     pause_rootfs: PathBuf,
 }
 
-/// Where exec keeps its FIFOs, cleared of those that a killed podling left.
-fn empty_exec_dir(paths: &Paths) -> Result<PathBuf, NodeError> {
+/// Where exec keeps its FIFOs; those that a killed podling left are seen to.
+fn exec_dir(paths: &Paths) -> Result<PathBuf, NodeError> {
     let dir = paths.run().join("exec");
-    let made = fs::remove_dir_all(&dir).or_else(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(e),
-    });
-    made.and_then(|()| fs::create_dir_all(&dir))
-        .map_err(|source| NodeError::Helper { path: dir.clone(), source })?;
+    fs::create_dir_all(&dir).map_err(|source| NodeError::Helper { path: dir.clone(), source })?;
+    adopt_fifos(&dir);
     Ok(dir)
 }
 

@@ -47,6 +47,7 @@ impl Runtime {
             image: new.image,
             image_id: String::new(),
             pid,
+            stop_signal: libc::SIGKILL,
             stale: None,
             pulled: None,
             refused: None,

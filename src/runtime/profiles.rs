@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::StartError;
-use super::spec::{AppArmor, SeccompFile, localhost_profile};
+use super::spec::{AppArmor, SeccompFile, SpecError, localhost_profile};
 use crate::system::node::{APPARMOR_PROFILES, NodeFeatures, is_loaded};
 
 /// Profiles have some tens of kilobytes.
@@ -16,6 +16,18 @@ const MAX_PROFILE: u64 = 1 << 20;
 /// How far a profile that is not where it should be is looked for.
 const SEARCH_DEPTH: usize = 3;
 const SEARCH_ENTRIES: usize = 1000;
+
+/// What keeps the containers of a pod from having the profiles that they name, one line for each; `root` is the
+/// directory of seccomp profiles.
+pub fn lacking(pod: &Pod, root: &Path, node: &NodeFeatures) -> Vec<String> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+    let each = |container| {
+        let apparmor = check_apparmor(pod, container, node).err();
+        seccomp_file(pod, container, root).err().into_iter().chain(apparmor)
+    };
+    containers.flat_map(each).map(|e| e.message).collect()
+}
 
 /// Reads the seccomp profile that a container names, below `root`.
 pub(super) fn seccomp_file(
@@ -79,7 +91,7 @@ fn find(dir: &Path, wanted: &std::ffi::OsStr, depth: usize, left: &mut usize) ->
     deeper.iter().find_map(|dir| find(dir, wanted, depth, left))
 }
 
-/// Whether the AppArmor profile that a container names is loaded. (Without AppArmor the spec refuses it.)
+/// Whether the AppArmor profile that a container names is loaded.
 pub(super) fn check_apparmor(
     pod: &Pod,
     container: &Container,
@@ -87,7 +99,8 @@ pub(super) fn check_apparmor(
 ) -> Result<(), StartError> {
     let AppArmor::Localhost(name) = AppArmor::of(pod, container) else { return Ok(()) };
     if !node.apparmor {
-        return Ok(());
+        let none = SpecError::NoAppArmor { container: container.name.clone(), profile: name };
+        return Err(StartError::new(none.reason(), none.to_string()));
     }
     match fs::read_to_string(APPARMOR_PROFILES) {
         Ok(profiles) if !is_loaded(&profiles, &name) => Err(StartError::config(format!(

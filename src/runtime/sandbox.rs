@@ -91,7 +91,13 @@ impl Runtime {
         } else {
             namespaces::create_pinned(&dir, &which, Some(&name))
         };
-        made.map_err(|e| failed(e.to_string()))
+        made.map_err(|e| failed(e.to_string()))?;
+        // Without this a privileged container could not write its /sys while another one is there. (In a user
+        // namespace it could not anyhow.)
+        if which.contains(&Ns::Net) && has_privileged(spec) && !super::userns::wanted(spec) {
+            namespaces::hold_sysfs(&dir.join("net"), &dir.join("sys")).map_err(|e| failed(e.to_string()))?;
+        }
+        Ok(())
     }
 
     async fn join_network(
@@ -257,6 +263,10 @@ fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), String> {
         std::fs::create_dir_all(parent).map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
     }
     std::fs::write(path, bytes).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+fn has_privileged(spec: &PodSpec) -> bool {
+    spec.init_containers.iter().flatten().chain(&spec.containers).any(super::start::is_privileged)
 }
 
 pub(super) fn pod_spec(manifest: &PodManifest) -> Result<&PodSpec, StartError> {

@@ -14,11 +14,7 @@ use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::clock::Moment;
 use crate::system::devices;
-use crate::system::mounts::{RootfsMount, with_rootfs};
 use crate::volume;
-
-/// Logs of earlier runs kept beside the current one's: the one that `logs -p` shows, and the one before.
-const LOGS_KEPT: usize = 2;
 
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,6 +82,8 @@ pub struct Started {
     pub image_id: String,
     /// Host pid.
     pub pid: u32,
+    /// The signal that it is asked to end with.
+    pub stop_signal: i32,
     /// Why `imagePullPolicy: Always` was met with the copy that was there.
     pub stale: Option<String>,
     /// What was pulled for it.
@@ -106,7 +104,7 @@ impl Runtime {
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
         let Ready { image, stale, pulled } = self.image(order.manifest, container, order.asked).await?;
-        self.mend(&image, container).await?;
+        self.mend(&image, container, order.manifest).await?;
         let user = self.user(order, container, &image).await?;
         let seccomp_file =
             profiles::seccomp_file(&order.manifest.pod, container, &self.inner.options.seccomp_root)?;
@@ -122,7 +120,7 @@ impl Runtime {
         let extras = self.extras(order, container, &volumes)?;
         let mounts = self.mount_sources(order, container, volumes, &env).await?;
         let termination_log = self.termination_log(order)?;
-        let image_volumes = self.image_volumes(order, &image)?;
+        let image_volumes = self.declared_volumes(order, container, &image).await?;
         let qos = qos::qos_class(spec_of_pod);
         let host_devices =
             if is_privileged(container) { devices::host_devices(Path::new("/dev")) } else { Vec::new() };
@@ -181,7 +179,16 @@ impl Runtime {
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
         };
         self.link_log(order, &new.id);
-        Ok(Started { id: new.id, image: new.image, image_id, pid, stale, pulled, refused })
+        Ok(Started {
+            id: new.id,
+            image: new.image,
+            image_id,
+            pid,
+            stop_signal: signal,
+            stale,
+            pulled,
+            refused,
+        })
     }
 
     /// Runs what was created.
@@ -270,29 +277,9 @@ impl Runtime {
     }
 
     async fn look_up_user(&self, asked: &UserSpec, image: &Image) -> Result<ResolvedUser, StartError> {
-        let failed = |e: String| StartError::new("CreateContainerError", e);
-        let view = format!("users-{}", new_id());
-        // No container names the view, so only a lease keeps it from being collected while it is read.
-        let lease = self.inner.ctd.lease("view").await.map_err(|e| failed(e.to_string()))?;
-        let ctd = lease.client();
-        let mounts = ctd.view_rootfs(&view, &image.chain_id).await.map_err(|e| failed(e.to_string()))?;
-        let mounts: Vec<_> = mounts
-            .into_iter()
-            .map(|m| RootfsMount { kind: m.kind, source: m.source, options: m.options })
-            .collect();
-        let (asked, dir) = (asked.clone(), self.inner.paths.run());
-        let answer = tokio::task::spawn_blocking(move || {
-            with_rootfs(&mounts, &dir, |root| spec::user::resolve(root, &asked))
-        })
-        .await;
-        let removed = ctd.remove_snapshot(&view).await;
-        let released = lease.release().await;
-        let user = answer
-            .map_err(|e| failed(e.to_string()))?
-            .map_err(|e| failed(e.to_string()))?
-            .map_err(|e| StartError::new(e.reason(), e.to_string()))?;
-        removed.and(released).map_err(|e| failed(e.to_string()))?;
-        Ok(user)
+        let asked = asked.clone();
+        let user = self.look_into(image, move |root| spec::user::resolve(root, &asked)).await?;
+        user.map_err(|e| StartError::new(e.reason(), e.to_string()))
     }
 
     /// Where the container of a run says why it ended; made empty for each run, writable by any user.
@@ -315,24 +302,6 @@ impl Runtime {
         self.inner.paths.pod(uid).join("containers").join(name).join(attempt.to_string())
     }
 
-    /// Directories for the image's `VOLUME`s, fresh for each run.
-    fn image_volumes(
-        &self,
-        order: &StartOrder<'_>,
-        image: &Image,
-    ) -> Result<Vec<(String, PathBuf)>, StartError> {
-        let base = self.inner.paths.pod(order.uid).join("image-volumes").join(order.name);
-        let mut made = Vec::new();
-        for (n, dest) in declared_volumes(image).into_iter().enumerate() {
-            let dir = base.join(format!("{}-{n}", order.attempt));
-            std::fs::create_dir_all(&dir).map_err(|e| {
-                StartError::new("CreateContainerError", format!("cannot create {}: {e}", dir.display()))
-            })?;
-            made.push((dest, dir));
-        }
-        Ok(made)
-    }
-
     /// Output through the logger; input, where asked for, from a FIFO beside the pod's files.
     fn task_io(&self, order: &StartOrder<'_>, container: &Container) -> Result<TaskIo, StartError> {
         let failed = |e: String| StartError::new("CreateContainerError", e);
@@ -340,13 +309,16 @@ impl Runtime {
         let log = logs::log_path(&inner.paths, key, order.uid, order.name, order.attempt);
         logs::create_log_dir(&inner.paths, &log).map_err(|e| failed(e.to_string()))?;
         let dir = logs::container_log_dir(&inner.paths, key, order.uid, order.name);
-        if let Err(e) = logs::prune_attempts(&dir, order.attempt, LOGS_KEPT) {
+        if let Err(e) = logs::prune_attempts(&dir, order.attempt, inner.options.logs_kept) {
             tracing::warn!(pod = %key, container = order.name, "{e}");
         }
+        logs::remove_dead_links(&inner.paths, &dir);
         let terminal = container.tty == Some(true);
         let uri = if terminal { logs::logger_uri_tty } else { logs::logger_uri };
         let uri = uri(&inner.logger, &log, inner.options.log_max_size, inner.options.log_max_files);
-        let stdin = (container.stdin == Some(true)).then(|| self.stdin_fifo(order)).transpose()?;
+        // Without a terminal the shim passes no input on; see `extras`.
+        let stdin =
+            (terminal && container.stdin == Some(true)).then(|| self.stdin_fifo(order)).transpose()?;
         Ok(TaskIo::Logger { uri, terminal, stdin })
     }
 
@@ -399,7 +371,7 @@ fn repository(name: &str) -> &str {
     }
 }
 
-fn is_privileged(container: &Container) -> bool {
+pub(super) fn is_privileged(container: &Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged) == Some(true)
 }
 
@@ -409,11 +381,4 @@ fn stop_signal(container: &Container, image: &Image) -> i32 {
     let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
     let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
-}
-
-/// The image's `VOLUME`s, in order.
-fn declared_volumes(image: &Image) -> Vec<String> {
-    let mut volumes = image.config.config().as_ref().and_then(|c| c.volumes().clone()).unwrap_or_default();
-    volumes.sort();
-    volumes
 }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::image::pull::Reading;
 use crate::manifest::PodKey;
 
 /// A boxed future, so that the trait can be an object.
@@ -25,6 +26,9 @@ pub enum AccessError {
     /// Asked in a way that cannot be answered (the container does not run, no archive).
     #[error("{0}")]
     Invalid(String),
+    /// Something else has a hold on it.
+    #[error("{0}")]
+    Conflict(String),
     /// containerd does not answer; trying again later may help.
     #[error("{0}")]
     Unavailable(String),
@@ -99,6 +103,26 @@ pub struct ExecStreams {
     pub exit: BoxFuture<'static, Result<i32, AccessError>>,
 }
 
+/// An archive to import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveRequest {
+    /// Where it is.
+    pub file: PathBuf,
+    /// It came over the connection and has no name that means something.
+    pub upload: bool,
+    /// The name of an image in it that has none.
+    pub name: Option<String>,
+}
+
+/// What is to be pruned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PruneRequest {
+    /// Also images that came from archives.
+    pub all: bool,
+    /// Only tell.
+    pub dry_run: bool,
+}
+
 /// An image as `get images` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageInfo {
@@ -110,6 +134,12 @@ pub struct ImageInfo {
     pub size: u64,
     /// When containerd got it.
     pub created: Option<Timestamp>,
+    /// Digest of its configuration, which docker and crictl call the id; empty when parts are missing.
+    #[serde(default)]
+    pub id: String,
+    /// Never collected: it came from an archive, or somebody pinned it.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// The runtime as the server sees it.
@@ -122,17 +152,19 @@ pub trait RuntimeAccess: Send + Sync + 'static {
     /// Images in podling's namespace.
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>>;
     /// Imports an OCI or docker archive; answers the names it held.
-    fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
-    /// Removes an image by name.
-    fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>>;
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
+    /// Removes an image by name, digest or id; answers the names that went. One that a pod runs goes only by force.
+    fn remove_image(&self, name: String, force: bool) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// Pulls an image; a [`PullLine`](super::wire::PullLine) as JSON for each step.
     fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>>;
+    /// Pulls under way: full name of the image, and how far it is.
+    fn pulls(&self) -> Vec<(String, Reading)>;
     /// All that is known of an image.
     fn inspect_image(&self, name: String) -> BoxFuture<'_, Result<serde_json::Value, AccessError>>;
     /// Writes images into a new archive.
     fn export_images(&self, names: Vec<String>, archive: PathBuf) -> BoxFuture<'_, Result<(), AccessError>>;
     /// Removes the images that nobody wants; their names.
-    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
+    fn prune_images(&self, request: PruneRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// containerd's version.
     fn containerd_version(&self) -> BoxFuture<'_, Result<String, AccessError>>;
 }

@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::PullLine;
+use super::wire::{PullLine, Reading};
 use super::{
-    AccessError, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess,
-    ServerError, TerminalSize, bind, serve_on,
+    AccessError, ArchiveRequest, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest,
+    PruneRequest, RuntimeAccess, ServerError, TerminalSize, bind, serve_on,
 };
 use crate::manifest::{Hashes, Origin, PodKey, PodManifest};
 use crate::pod::board::{Board, Control, PodView};
@@ -109,13 +109,15 @@ impl RuntimeAccess for FakeRuntime {
             digest: "sha256:abcdef0123456789".into(),
             size: 1 << 20,
             created: None,
+            id: "sha256:1d".into(),
+            pinned: false,
         };
         Box::pin(async move { Ok(names.into_iter().map(info).collect()) })
     }
 
-    fn import(&self, archive: PathBuf) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move {
-            let mut content = Vec::new();
+            let (mut content, archive) = (Vec::new(), archive.file);
             let file = tokio::fs::File::open(&archive).await;
             let mut file =
                 file.map_err(|e| AccessError::Invalid(format!("cannot read {}: {e}", archive.display())))?;
@@ -123,6 +125,11 @@ impl RuntimeAccess for FakeRuntime {
             self.imports.lock().unwrap().push((archive, content));
             Ok(vec!["localhost/new:1".into()])
         })
+    }
+
+    fn pulls(&self) -> Vec<(String, Reading)> {
+        let reading = Reading { total: 40_000_000, fetched: 10_000_000, layers: 2, unpacked: 1, begun: true };
+        vec![("docker.io/library/busybox:1".into(), reading), ("docker.io/library/other:1".into(), reading)]
     }
 
     fn pull_image(&self, name: String) -> BoxFuture<'_, Result<mpsc::Receiver<Bytes>, AccessError>> {
@@ -153,17 +160,21 @@ impl RuntimeAccess for FakeRuntime {
         })
     }
 
-    fn prune_images(&self) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+    fn prune_images(&self, _: PruneRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         Box::pin(async move { Ok(std::mem::take(&mut *self.images.lock().unwrap())) })
     }
 
-    fn remove_image(&self, name: String) -> BoxFuture<'_, Result<(), AccessError>> {
+    fn remove_image(&self, name: String, _: bool) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
         let mut images = self.images.lock().unwrap();
         let before = images.len();
         images.retain(|i| *i != name);
         let gone = images.len() < before;
         Box::pin(async move {
-            if gone { Ok(()) } else { Err(AccessError::NotFound(format!("image {name:?} not found"))) }
+            if gone {
+                Ok(vec![name])
+            } else {
+                Err(AccessError::NotFound(format!("image {name:?} not found")))
+            }
         })
     }
 

@@ -6,8 +6,9 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt as _;
 
+use super::access::ArchiveRequest;
 use super::query::Query;
-use super::reply::{Answer, Refusal, json, success};
+use super::reply::{Answer, Refusal, json};
 use super::routes::Routes;
 use super::wire::{ImageList, Imported};
 
@@ -18,16 +19,18 @@ pub(super) async fn list(routes: &Routes) -> Answer {
     Ok(json(&ImageList { items }))
 }
 
-/// `POST /podling/v1/images?path=/abs/file.tar`, or with the archive as the body.
+/// `POST /podling/v1/images?path=/abs/file.tar`, or with the archive as the body; `name` for what has none.
 pub(super) async fn import(routes: &Routes, query: &Query, body: Incoming) -> Answer {
+    let name = query.get("name").filter(|n| !n.is_empty()).map(str::to_owned);
+    let runtime = &routes.backend.runtime;
     let names = match query.get("path") {
         Some(path) if Path::new(path).is_absolute() => {
-            routes.backend.runtime.import(PathBuf::from(path)).await?
+            runtime.import(ArchiveRequest { file: PathBuf::from(path), upload: false, name }).await?
         }
         Some(path) => return Err(Refusal::bad_request(format!("path: `{path}` is not an absolute path"))),
         None => {
             let upload = save(routes, body).await?;
-            routes.backend.runtime.import(upload.to_path_buf()).await?
+            runtime.import(ArchiveRequest { file: upload.to_path_buf(), upload: true, name }).await?
         }
     };
     Ok(json(&Imported { names }))
@@ -56,9 +59,9 @@ async fn save(routes: &Routes, mut body: Incoming) -> Result<tempfile::TempPath,
     Ok(path)
 }
 
-/// `DELETE /podling/v1/images?name=NAME`.
+/// `DELETE /podling/v1/images?name=NAME`: the names that went. With `force=1` also an image that a pod runs.
 pub(super) async fn remove(routes: &Routes, query: &Query) -> Answer {
     let name = query.get("name").ok_or_else(|| Refusal::bad_request("name: an image name is needed"))?;
-    routes.backend.runtime.remove_image(name.to_owned()).await?;
-    Ok(success())
+    let names = routes.backend.runtime.remove_image(name.to_owned(), query.flag("force")).await?;
+    Ok(json(&Imported { names }))
 }

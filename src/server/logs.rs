@@ -32,7 +32,7 @@ pub(super) async fn read(routes: &Routes, key: &PodKey, query: &Query) -> Answer
     Ok(typed("text/plain; charset=utf-8", Body::Stream(chunks)))
 }
 
-fn number(query: &Query, name: &str) -> Result<Option<u64>, Refusal> {
+pub(super) fn number(query: &Query, name: &str) -> Result<Option<u64>, Refusal> {
     let wrong = |text| Refusal::bad_request(format!("{name}: `{text}` is not a whole number of 0 or more"));
     query.get(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }

@@ -39,7 +39,8 @@ use crate::pod::board::{Board, ControlSender};
 use crate::settings::Paths;
 
 pub use access::{
-    AccessError, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, RuntimeAccess, TerminalSize,
+    AccessError, ArchiveRequest, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, PruneRequest,
+    RuntimeAccess, TerminalSize,
 };
 pub use reply::Body;
 pub use socket::{Endpoint, ServerError, bind, connect};

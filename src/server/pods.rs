@@ -1,5 +1,6 @@
 //! Pods: list, get, watch, and what is known beyond the v1 Pod.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +11,8 @@ use super::query::Query;
 use super::reply::{Answer, Refusal, json};
 use super::routes::Routes;
 use super::watch::{self, Scope};
-use super::wire::{PodDetails, ProbeResult};
+use super::wire::{PodDetails, ProbeResult, RunningPull};
+use crate::image::ImageRef;
 use crate::manifest::PodKey;
 use crate::pod::board::PodView;
 use crate::probe::{Last, Outcome, ProbeKind};
@@ -59,7 +61,20 @@ pub(super) fn details(routes: &Routes, key: &PodKey) -> Answer {
         hash: manifest.hashes.manifest.clone(),
         warnings: manifest.warnings.clone(),
         probes: routes.backend.board.probe_results(key).into_iter().map(probe_result).collect(),
+        pulls: pulls(routes, &view.manifest.pod),
     }))
+}
+
+/// The pod's images that are being pulled.
+fn pulls(routes: &Routes, pod: &Pod) -> Vec<RunningPull> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let of_volumes = spec.volumes.iter().flatten().filter_map(|v| v.image.as_ref()?.reference.as_deref());
+    let names = containers.filter_map(|c| c.image.as_deref()).chain(of_volumes);
+    let wanted: BTreeSet<String> =
+        names.filter_map(|name| Some(ImageRef::parse(name).ok()?.name())).collect();
+    let running = routes.backend.runtime.pulls().into_iter().filter(|(image, _)| wanted.contains(image));
+    running.map(|(image, progress)| RunningPull { image, progress }).collect()
 }
 
 fn probe_result((container, probe, last): (String, ProbeKind, Last)) -> ProbeResult {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::access::PruneRequest;
 use super::query::Query;
 use super::reply::{Answer, Body, Refusal, json, success, typed};
 use super::routes::Routes;
@@ -27,9 +28,10 @@ pub(super) async fn export(routes: &Routes, query: &Query) -> Answer {
     Ok(success())
 }
 
-/// `POST /podling/v1/images/prune`: the names that went.
-pub(super) async fn prune(routes: &Routes) -> Answer {
-    Ok(json(&Imported { names: routes.backend.runtime.prune_images().await? }))
+/// `POST /podling/v1/images/prune`: the names that went, or with `dryRun=1` would.
+pub(super) async fn prune(routes: &Routes, query: &Query) -> Answer {
+    let request = PruneRequest { all: query.flag("all"), dry_run: query.flag("dryRun") };
+    Ok(json(&Imported { names: routes.backend.runtime.prune_images(request).await? }))
 }
 
 fn name(query: &Query) -> Result<String, Refusal> {

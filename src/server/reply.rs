@@ -66,6 +66,10 @@ impl Refusal {
         Self { code: StatusCode::BAD_REQUEST, reason: "BadRequest", message: message.into() }
     }
 
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::CONFLICT, reason: "Conflict", message: message.into() }
+    }
+
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", message: message.into() }
     }
@@ -85,6 +89,7 @@ impl From<AccessError> for Refusal {
         let message = error.to_string();
         match error {
             AccessError::NotFound(_) => Self::not_found(message),
+            AccessError::Conflict(_) => Self::conflict(message),
             AccessError::Invalid(_) => Self::bad_request(message),
             AccessError::Unavailable(_) => Self::unavailable(message),
             AccessError::Failed(_) => Self::internal(message),

@@ -48,11 +48,12 @@ impl Routes {
             ["api", "v1", "events"] if get => events::list(self, None, &query),
             ["api", "v1", "namespaces", ns, rest @ ..] => self.namespaced(request, ns, rest, &query).await,
             ["podling", "v1", "status"] if get => Ok(self.status().await),
+            ["podling", "v1", "shutdown"] if post => orders::shut_down(self, &query).await,
             ["podling", "v1", "objects"] if get => objects::list(self),
             ["podling", "v1", "images", "pull"] if post => pulls::pull(self, &query).await,
             ["podling", "v1", "images", "inspect"] if get => pulls::inspect(self, &query).await,
             ["podling", "v1", "images", "export"] if post => pulls::export(self, &query).await,
-            ["podling", "v1", "images", "prune"] if post => pulls::prune(self).await,
+            ["podling", "v1", "images", "prune"] if post => pulls::prune(self, &query).await,
             ["podling", "v1", "images"] if get => images::list(self).await,
             ["podling", "v1", "images"] if post => images::import(self, &query, request.into_body()).await,
             ["podling", "v1", "images"] if request.method() == Method::DELETE => {
@@ -63,7 +64,7 @@ impl Routes {
             }
             ["healthz"]
             | ["api", "v1", "pods" | "events"]
-            | ["podling", "v1", "status" | "images" | "objects"] => {
+            | ["podling", "v1", "status" | "images" | "objects" | "shutdown"] => {
                 Err(Refusal::method(request.method(), &path))
             }
             _ => Err(Refusal::not_found("the server could not find the requested resource")),

@@ -250,7 +250,7 @@ async fn orders_reach_the_sync_loop_and_its_answer_comes_back() {
                 Control::Stop(key, answer) => ("stop", key, answer),
                 Control::Start(key, answer) => ("start", key, answer),
                 Control::Restart(key, answer) => ("restart", key, answer),
-                Control::Reload(_) => panic!("no reload was asked for"),
+                Control::Reload(_) | Control::Shutdown(..) => panic!("that was not asked for"),
             };
             seen.push(format!("{word} {key}"));
             let refuse = word == "start";

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 
 use super::ImageInfo;
+pub use crate::image::pull::Reading;
 use crate::manifest::{Diagnostic, ObjectKind, PodKey};
 use crate::probe::ProbeKind;
 use crate::source::SourceReport;
@@ -52,6 +53,13 @@ pub struct Problem {
     pub keeps: Vec<PodKey>,
 }
 
+impl Problem {
+    /// Whether nothing is wrong and something merely has no effect.
+    pub fn is_remark(&self) -> bool {
+        Diagnostic::only_warn(&self.diagnostics) && self.keeps.is_empty()
+    }
+}
+
 impl From<&SourceReport> for Report {
     fn from(report: &SourceReport) -> Self {
         let problem = |p: &crate::source::SourceProblem| Problem {
@@ -83,6 +91,18 @@ pub struct PodDetails {
     /// The latest result of each probe that has one.
     #[serde(default)]
     pub probes: Vec<ProbeResult>,
+    /// Its images that are being pulled.
+    #[serde(default)]
+    pub pulls: Vec<RunningPull>,
+}
+
+/// A pull under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunningPull {
+    /// Full name of the image.
+    pub image: String,
+    /// How far it is.
+    pub progress: Reading,
 }
 
 /// The latest result of a probe.
@@ -154,7 +174,7 @@ pub struct Imported {
 #[serde(rename_all = "camelCase")]
 pub enum PullLine {
     /// How far it is.
-    Progress(crate::image::pull::Reading),
+    Progress(Reading),
     /// It is here; the last line.
     Done {
         /// Full name.

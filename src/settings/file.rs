@@ -37,6 +37,7 @@ pub(super) const FIELDS: &[&str] = &[
     "cgroupRoot",
     "containerLogMaxSize",
     "containerLogMaxFiles",
+    "maximumDeadContainersPerContainer",
     "removedPodLogRetention",
     "cniConfDir",
     "cniBinDirs",
@@ -85,6 +86,7 @@ pub(super) struct FileSettings {
     pub cgroup_root: Option<String>,
     pub log_max_size: Option<u64>,
     pub log_max_files: Option<u32>,
+    pub logs_kept: Option<u32>,
     pub cni_conf_dir: Option<PathBuf>,
     pub cni_bin_dirs: Option<Vec<PathBuf>>,
     pub resolv_conf: Option<PathBuf>,
@@ -186,6 +188,7 @@ impl Reader {
             "removedPodLogRetention" => {
                 out.log_retention = Some(duration(name, value, 0, 10 * 365 * 24 * HOUR)?)
             }
+            "maximumDeadContainersPerContainer" => out.logs_kept = Some(integer(name, value, 0, 1000)?),
             "containerLogMaxFiles" => out.log_max_files = Some(integer(name, value, 2, 1000)?),
             "cniConfDir" => out.cni_conf_dir = Some(path(name, value)?),
             "cniBinDirs" => out.cni_bin_dirs = Some(non_empty(name, paths(name, value)?)?),

@@ -127,6 +127,8 @@ pub struct Settings {
     pub log_max_size: u64,
     /// Log files kept per container (`containerLogMaxFiles`), the live one included; default 5.
     pub log_max_files: u32,
+    /// Earlier runs of a container whose logs stay (`maximumDeadContainersPerContainer`); default 1, as with a kubelet.
+    pub logs_kept: u32,
     /// CNI configuration directory; default `/etc/cni/net.d`.
     pub cni_conf_dir: PathBuf,
     /// Directories searched for CNI plugins; default `/opt/cni/bin`, `/usr/lib/cni`.
@@ -185,6 +187,7 @@ impl Settings {
             cgroup_root: default_cgroup_root(&paths),
             log_max_size: 10 << 20,
             log_max_files: 5,
+            logs_kept: 1,
             // Under a root of its own the host's CNI configuration is not looked at; at `/` they are the same.
             cni_conf_dir: paths.root.join("etc/cni/net.d"),
             cni_bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
@@ -239,6 +242,7 @@ impl Settings {
             ("runtimeClasses", self.runtime_classes == fresh.runtime_classes),
             ("cgroupRoot", self.cgroup_root == fresh.cgroup_root),
             ("containerLogMaxSize", self.log_max_size == fresh.log_max_size),
+            ("maximumDeadContainersPerContainer", self.logs_kept == fresh.logs_kept),
             ("containerLogMaxFiles", self.log_max_files == fresh.log_max_files),
             ("cniConfDir", self.cni_conf_dir == fresh.cni_conf_dir),
             ("cniBinDirs", self.cni_bin_dirs == fresh.cni_bin_dirs),
@@ -278,6 +282,7 @@ impl Settings {
         set(&mut self.cgroup_root, file.cgroup_root);
         set(&mut self.log_max_size, file.log_max_size);
         set(&mut self.log_max_files, file.log_max_files);
+        set(&mut self.logs_kept, file.logs_kept);
         set(&mut self.cni_conf_dir, file.cni_conf_dir);
         set(&mut self.cni_bin_dirs, file.cni_bin_dirs);
         set(&mut self.resolv_conf, file.resolv_conf);

@@ -9,7 +9,7 @@ use crate::manifest::{Code, DataObject, Diagnostic, Document, ObjectKey, PodKey,
 use super::SourceProblem;
 
 /// Kinds that podling takes; any other is not a pod and never was meant for here.
-const OUR_KINDS: [&str; 5] = ["Pod", "ConfigMap", "Secret", "List", "PodList"];
+const OUR_KINDS: [&str; 6] = ["Pod", "ConfigMap", "Secret", "PersistentVolumeClaim", "List", "PodList"];
 
 /// What was last accepted from a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Judgement {
     pub pods: Vec<Arc<PodManifest>>,
     /// Its ConfigMaps and Secrets, likewise.
     pub objects: Vec<Arc<DataObject>>,
-    /// One finding for each refused document.
+    /// One finding for each refused document, and for each that is no pod and was taken with warnings.
     pub problems: Vec<SourceProblem>,
     /// Something may be missing: a document was refused or a pod is no longer there. The file may be
     /// half written.
@@ -48,6 +48,7 @@ pub fn judge(path: &Path, documents: Vec<Document>, before: Accepted<'_>, object
     let mut judgement = Judgement::default();
     let mut refused: Vec<Refused> = Vec::new();
     let mut any_ours = false;
+    let mut remarks = Vec::new();
     for mut document in documents {
         let (mut pod, mut object) = (document.pod.take(), document.object.take());
         if objects_only && pod.take().is_some() {
@@ -62,13 +63,17 @@ pub fn judge(path: &Path, documents: Vec<Document>, before: Accepted<'_>, object
         any_ours |= pod.is_some() || object.is_some() || document.kind == "Pod";
         if let Some(pod) = pod {
             judgement.pods.push(accept(path, *pod, before.pods));
-        } else if let Some(object) = object {
+            continue;
+        }
+        let foreign = !document.kind.is_empty() && !OUR_KINDS.contains(&document.kind.as_str());
+        let warned = !document.diagnostics.is_empty();
+        if let Some(object) = object {
             judgement.objects.push(accept_object(path, *object, before.objects));
-        } else if !document.diagnostics.is_empty() {
-            let foreign = !document.kind.is_empty() && !OUR_KINDS.contains(&document.kind.as_str());
-            if document.diagnostics.iter().any(|d| d.severity == Severity::Error) || foreign {
-                refused.push(Refused { document, foreign });
-            }
+            remarks.extend(warned.then_some(document));
+        } else if document.diagnostics.iter().any(|d| d.severity == Severity::Error) || (foreign && warned) {
+            refused.push(Refused { document, foreign });
+        } else {
+            remarks.extend(warned.then_some(document));
         }
     }
     let missing: Vec<&Arc<PodManifest>> =
@@ -84,6 +89,7 @@ pub fn judge(path: &Path, documents: Vec<Document>, before: Accepted<'_>, object
     }
     judgement.doubtful = !missing.is_empty() || !absent.is_empty() || !refused.is_empty();
     judgement.problems = report(path, refused, &kept, &kept_objects, any_ours);
+    judgement.problems.extend(remarks.into_iter().flat_map(|document| remark(path, document)));
     judgement.pods.extend(kept);
     judgement.objects.extend(kept_objects);
     judgement
@@ -177,6 +183,19 @@ fn report(
         });
     }
     problems
+}
+
+/// What was found about a document that was taken; pods carry theirs with them.
+fn remark(path: &Path, document: Document) -> Vec<SourceProblem> {
+    let line = document.line;
+    let one = |d: Diagnostic| SourceProblem {
+        path: path.to_owned(),
+        reason: "ManifestWarning",
+        message: format!("{}: {}", position(path, &d, line), finding(&d)),
+        diagnostics: vec![d],
+        keeps: Vec::new(),
+    };
+    document.diagnostics.into_iter().map(one).collect()
 }
 
 fn is_about_object(document: &Document, key: &ObjectKey) -> bool {

@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Largest manifest that is read, in bytes (1 MiB, as the manifest reader's own limit).
-pub const MAX_FILE: u64 = 1 << 20;
+/// Largest manifest that is read, in bytes; the manifest reader's own limit.
+pub const MAX_FILE: u64 = crate::manifest::MAX_BYTES as u64;
 
 /// Symbolic links followed for one path, as the kernel allows.
 const MAX_LINKS: usize = 40;

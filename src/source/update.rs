@@ -58,14 +58,14 @@ pub struct SourceReport {
     pub overflows: u64,
 }
 
-/// One thing that is wrong with a file or a directory.
+/// One thing that is wrong with a file or a directory, or that has no effect in one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceProblem {
     /// The file or directory.
     pub path: PathBuf,
     /// `ParseError`, `Invalid`, `Unreadable`, `Duplicate`, `NotAPod`, `Ignored`, `Frozen`, `TooLarge`,
     /// `WorldWritable`, `Missing` (a directory, no pods known in it), `Empty` (a file without content),
-    /// `Unwatched` (no inotify; changes are seen late).
+    /// `Unwatched` (no inotify; changes are seen late), `ManifestWarning`.
     pub reason: &'static str,
     /// One line for a person: what is wrong, where, and what to do.
     pub message: String,
@@ -73,4 +73,11 @@ pub struct SourceProblem {
     pub diagnostics: Vec<Diagnostic>,
     /// Pods that keep running as last accepted because of it.
     pub keeps: Vec<PodKey>,
+}
+
+impl SourceProblem {
+    /// Whether nothing is wrong and something merely has no effect, which is said once and not at each look.
+    pub fn is_remark(&self) -> bool {
+        Diagnostic::only_warn(&self.diagnostics) && self.keeps.is_empty()
+    }
 }

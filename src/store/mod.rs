@@ -38,6 +38,8 @@ const DIR_MODE: u32 = 0o700;
 
 const POD: &str = "pod.json";
 const STATUS: &str = "status.json";
+/// Files beside them that podling makes from the manifest, and that nobody misses.
+const GENERATED: [&str; 3] = ["etc-hosts", "resolv.conf", "hostname"];
 const SOURCE: &str = "source.json";
 
 /// What could not be done on disk.
@@ -154,8 +156,11 @@ impl Store {
             let spec = match read_versioned::<PodSpecRecord>(&path, VERSION) {
                 Ok(Some(spec)) if spec.uid == uid => spec,
                 Ok(None) => {
-                    // What a kill between making it and writing the record leaves. With anything in it, it
-                    // stays: somebody may want to look.
+                    // What a kill between making it and writing the record, or removing it and the rest,
+                    // leaves. With anything else in it, it stays: somebody may want to look.
+                    if !dir.join(STATUS).exists() {
+                        GENERATED.iter().for_each(|name| drop(std::fs::remove_file(dir.join(name))));
+                    }
                     let _ = std::fs::remove_dir(&dir);
                     continue;
                 }

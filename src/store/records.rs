@@ -172,6 +172,9 @@ pub struct ContainerHistory {
     pub image: String,
     /// Image digest that runs.
     pub image_id: String,
+    /// The signal that run is asked to end with; none in records from before this was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<i32>,
     /// Image name of the runs before an update; kept for the way back.
     pub image_before: Option<String>,
     /// Why that image could not be checked for a newer one, though the policy asks for it.

@@ -241,6 +241,17 @@ fn a_write_that_was_killed_leaves_nothing_behind() {
 }
 
 #[test]
+fn generated_files_without_a_record_are_rests_of_a_removal_and_go() {
+    let (_home, store) = open();
+    store.save_spec(&spec(UID), Durability::Synced).expect("save");
+    fs::write(file(&store, "etc-hosts"), "127.0.0.1 localhost").expect("write");
+    store.remove(UID).expect("remove");
+    assert_eq!(store.orphans(), [UID]);
+    assert_eq!(store.load(), (vec![], vec![]));
+    assert!(store.orphans().is_empty());
+}
+
+#[test]
 fn removing_a_pod_leaves_what_others_put_in_its_directory() {
     let (_home, store) = open();
     store.save_spec(&spec(UID), Durability::Synced).expect("save");

@@ -23,6 +23,22 @@ pub struct HostDevice {
     pub gid: u32,
 }
 
+impl HostDevice {
+    /// The device whose metadata this is, as it is to appear at `path`; none for anything else.
+    pub fn of(meta: &fs::Metadata, path: PathBuf) -> Option<Self> {
+        let kind = meta.file_type();
+        (kind.is_char_device() || kind.is_block_device()).then(|| Self {
+            path,
+            block: kind.is_block_device(),
+            major: rustix::fs::major(meta.rdev()),
+            minor: rustix::fs::minor(meta.rdev()),
+            mode: meta.mode() & 0o7777,
+            uid: meta.uid(),
+            gid: meta.gid(),
+        })
+    }
+}
+
 /// Directories of `/dev` that the container has of its own.
 const OWN: [&str; 4] = ["pts", "shm", "fd", "mqueue"];
 
@@ -47,16 +63,8 @@ fn collect(dir: &Path, top: bool, found: &mut Vec<HostDevice>) {
             if !hidden && !OWN.iter().any(|own| name == *own) {
                 collect(&entry.path(), false, found);
             }
-        } else if (kind.is_char_device() || kind.is_block_device()) && !(top && name == "console") {
-            found.push(HostDevice {
-                path: entry.path(),
-                block: kind.is_block_device(),
-                major: rustix::fs::major(meta.rdev()),
-                minor: rustix::fs::minor(meta.rdev()),
-                mode: meta.mode() & 0o7777,
-                uid: meta.uid(),
-                gid: meta.gid(),
-            });
+        } else if !(top && name == "console") {
+            found.extend(HostDevice::of(&meta, entry.path()));
         }
     }
 }

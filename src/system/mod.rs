@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 pub mod cgroup;
 pub mod clock;
+pub mod copy;
 pub mod devices;
 pub mod files;
 pub mod link;

@@ -4,11 +4,12 @@
 //! containerd sees, see [`same_mount_namespace`].
 
 use std::fs::{self, OpenOptions};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::mount::UnmountFlags;
-use rustix::thread::UnshareFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::{SystemError, raw};
 
@@ -106,6 +107,28 @@ fn make_and_pin(dir: &Path, which: &[Ns], hostname: Option<&str>) -> Result<(), 
             .map_err(|e| SystemError::path("pin a namespace on", target, e))?;
     }
     Ok(())
+}
+
+/// Mounts the sysfs of a network namespace, writable, on the directory `target`, which is made. Which mount of it
+/// comes first decides for all later ones whether it can be written at all; as long as this one is there, each
+/// decides for itself. One that is there already stays.
+///
+/// # Errors
+/// What failed and where.
+pub fn hold_sysfs(netns: &Path, target: &Path) -> Result<(), SystemError> {
+    if super::mounts::is_mountpoint(target).unwrap_or(false) {
+        return Ok(());
+    }
+    fs::create_dir_all(target).map_err(|e| SystemError::path("create the directory", target, e))?;
+    let net = fs::File::open(netns).map_err(|e| SystemError::path("open", netns, e))?;
+    on_own_thread("mount-sysfs", || {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(net.as_fd(), kind)
+            .map_err(|e| SystemError::path("enter the network namespace", netns, e))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("sysfs", target, "sysfs", flags, None)
+            .map_err(|e| SystemError::path("mount sysfs on", target, e))
+    })
 }
 
 /// Runs `f` on a thread that exists for it alone, so that what `f` does to its thread ends with it.

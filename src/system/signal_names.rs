@@ -34,6 +34,19 @@ pub fn number(text: &str) -> Option<i32> {
     (REAL_TIME.0..=REAL_TIME.1).contains(&number).then_some(number)
 }
 
+/// Name of a signal as Kubernetes writes it, such as `SIGTERM` or `SIGRTMIN+3`; none for what is no signal.
+pub fn name(number: i32) -> Option<String> {
+    let at = usize::try_from(number).ok()?.checked_sub(1)?;
+    if let Some(name) = NAMES.get(at) {
+        return Some(format!("SIG{name}"));
+    }
+    match number - REAL_TIME.0 {
+        0 => Some("SIGRTMIN".to_owned()),
+        above if (0..=REAL_TIME.1 - REAL_TIME.0).contains(&above) => Some(format!("SIGRTMIN+{above}")),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +67,15 @@ mod tests {
         ] {
             assert_eq!(number(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_has_the_name_that_means_it() {
+        for signal in (1..=31).chain(34..=64) {
+            let name = name(signal).unwrap();
+            assert_eq!(number(&name), Some(signal), "{name}");
+        }
+        assert_eq!(name(15).as_deref(), Some("SIGTERM"));
+        assert_eq!([0, -1, 32, 65].map(name), [None, None, None, None]);
     }
 }

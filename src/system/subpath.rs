@@ -55,6 +55,20 @@ pub fn open_in_root(root: &Path, sub: &Path) -> Result<OwnedFd, SystemError> {
     Ok(at)
 }
 
+/// Opens `sub` inside `root`; none when it, or something on its way, is not there.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn find_in_root(root: &Path, sub: &Path) -> Result<Option<OwnedFd>, SystemError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = open(root, flags, Mode::empty()).map_err(|e| SystemError::path("open", root, e))?;
+    match resolve(&top, sub, OFlags::PATH) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(SystemError::path("open", root.join(sub), e)),
+    }
+}
+
 fn resolve(top: &OwnedFd, sub: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..TRIES {

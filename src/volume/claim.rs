@@ -12,7 +12,10 @@ use k8s_openapi::api::core::v1::Volume;
 use super::{PreparedVolume, VolumeError, VolumeInput, make_dir};
 
 pub(super) fn prepare(volume: &Volume, input: &VolumeInput) -> Result<PreparedVolume, VolumeError> {
-    let claim = volume.persistent_volume_claim.clone().unwrap_or_default();
+    let mut claim = volume.persistent_volume_claim.clone().unwrap_or_default();
+    if let Some(name) = named_by_path(volume) {
+        name.clone_into(&mut claim.claim_name);
+    }
     let namespace = input.pod.metadata.namespace.as_deref().unwrap_or("default");
     let path = directory(&input.claims, namespace, &claim.claim_name);
     let found = match fs::metadata(&path) {
@@ -31,6 +34,12 @@ pub(super) fn prepare(volume: &Volume, input: &VolumeInput) -> Result<PreparedVo
         return Err(VolumeError::Claim { volume: volume.name.clone(), path });
     }
     Ok(ready(path, found.is_block_device(), claim.read_only))
+}
+
+/// The claim that a hostPath without any slash names; in podman that is a volume, as a claim is.
+pub(super) fn named_by_path(volume: &Volume) -> Option<&str> {
+    let path = volume.host_path.as_ref()?.path.as_str();
+    (!path.contains('/')).then_some(path)
 }
 
 fn ready(host_path: PathBuf, is_file: bool, read_only: Option<bool>) -> PreparedVolume {
@@ -70,6 +79,21 @@ mod tests {
         assert_eq!(mode(&made.host_path), 0o750, "what an operator changed stays");
         super::super::teardown(&input.dir).unwrap();
         assert!(made.host_path.is_dir());
+    }
+
+    #[test]
+    fn a_host_path_without_a_slash_is_the_claim_of_that_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let input = VolumeInput {
+            claims: dir.path().join("claims"),
+            ..input(&Pod::default(), &dir.path().join("pod"))
+        };
+        let named = |path: &str| -> Volume {
+            serde_json::from_value(serde_json::json!({"name": "v", "hostPath": {"path": path}})).unwrap()
+        };
+        assert_eq!(named_by_path(&named("/data")), None);
+        let made = prepare(&named("data"), &input).unwrap();
+        assert_eq!(made, prepare(&claim(false), &input).unwrap());
     }
 
     #[test]

@@ -16,11 +16,13 @@ use crate::manifest::Quantity;
 /// Directory of all emptyDirs of a pod.
 pub(super) const PLUGIN: &str = "kubernetes.io~empty-dir";
 
+/// Makes one ready; `node` is the memory that pods may have of the node, 0 when it is not known.
 pub(super) fn prepare(
     volume: &Volume,
     spec: &PodSpec,
     pod_dir: &Path,
     mounts: &MountTable,
+    node: i64,
 ) -> Result<PreparedVolume, VolumeError> {
     let source = volume.empty_dir.clone().unwrap_or_default();
     let directory = volume_dir(pod_dir, PLUGIN, &volume.name);
@@ -32,7 +34,7 @@ pub(super) fn prepare(
         "Memory" => {
             let limit = source.size_limit.as_ref().map(|limit| parse(&volume.name, limit)).transpose()?;
             if !mounts.is_mount_point(&directory) {
-                mount_tmpfs(&directory, smallest(limit, spec), wanted)?;
+                mount_tmpfs(&directory, smallest(limit, spec, node), wanted)?;
             }
         }
         medium if medium.starts_with(huge_pages::MEDIUM) => {
@@ -67,17 +69,12 @@ fn bytes(quantity: &ApiQuantity) -> Option<u64> {
     u64::try_from(Quantity::parse(&quantity.0).ok()?.value()).ok()
 }
 
-/// What the pages may come to: the volume's limit, the pod's memory limit, or the node's memory, whichever is lowest.
-fn smallest(limit: Option<u64>, spec: &PodSpec) -> Option<u64> {
-    let info = rustix::system::sysinfo();
-    let node = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
+/// What the pages may come to: the volume's limit, the pod's memory limit, or the node's memory for pods, whichever is
+/// lowest.
+fn smallest(limit: Option<u64>, spec: &PodSpec, node: i64) -> Option<u64> {
+    let node = u64::try_from(node).unwrap_or_default();
     // A limit of zero means none, as in the API.
-    limit
-        .filter(|l| *l > 0)
-        .into_iter()
-        .chain(pod_memory_limit(spec))
-        .chain(Some(node).filter(|n| *n > 0))
-        .min()
+    limit.into_iter().chain(pod_memory_limit(spec)).chain([node]).filter(|bytes| *bytes > 0).min()
 }
 
 /// The sum over the containers, if each has a limit; for pod-level resources, theirs.
@@ -101,4 +98,19 @@ fn mount_tmpfs(directory: &Path, size: Option<u64>, mode: u32) -> Result<(), Vol
     let options = CString::new(options).map_err(|e| VolumeError::io("mount", directory)(e.into()))?;
     mount("tmpfs", directory, "tmpfs", MountFlags::empty(), options.as_c_str())
         .map_err(|e| VolumeError::io("mount a tmpfs on", directory)(e.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_by_what_pods_may_have_of_the_node_where_nothing_else_bounds_it() {
+        let spec = PodSpec::default();
+        assert_eq!(smallest(None, &spec, 1000), Some(1000));
+        assert_eq!(smallest(Some(0), &spec, 1000), Some(1000));
+        assert_eq!(smallest(Some(10), &spec, 1000), Some(10));
+        assert_eq!(smallest(Some(2000), &spec, 1000), Some(1000));
+        assert_eq!(smallest(None, &spec, 0), None);
+    }
 }

@@ -304,9 +304,11 @@ impl Job<'_> {
         match source(volume).as_deref() {
             // None at all means an empty directory.
             None | Some("emptyDir" | "ephemeral") => {
-                empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts)
+                let node = self.input.facts.allocatable.memory;
+                empty_dir::prepare(volume, self.spec, &self.input.dir, self.mounts, node)
             }
             Some("configMap" | "secret" | "downwardAPI" | "projected") => data::prepare(volume, self.input),
+            Some("hostPath") if claim::named_by_path(volume).is_some() => claim::prepare(volume, self.input),
             Some("hostPath") => host_path::prepare(volume, self.mounts),
             Some("image") => image::prepare(volume, &self.input.dir, self.mounts),
             Some("nfs") => nfs::prepare(volume, &self.input.dir, self.mounts),

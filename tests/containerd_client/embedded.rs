@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podling::image::preload;
+use podling::image::Preloader;
 use podling::runtime::containerd::{ContainerdHandle, Embedded, EmbeddedError, probe, resolve};
 use podling::settings::{ContainerdChoice, Paths};
 
@@ -188,7 +188,7 @@ async fn the_images_directory_is_imported_once_and_again_after_changes() {
     let client = server.client().await;
     let dir = server.path().join("images");
     let state = server.path().join("images.json");
-    assert!(preload(&dir, &state, &client, None).await.imported.is_empty());
+    assert!(Preloader::new(dir.clone(), state.clone()).run(&client, None).await.imported.is_empty());
     fs::create_dir(&dir).unwrap();
     let image = TestImage::busybox();
     let gz = compress(&image.oci_archive("one:1", Compression::None), Compression::Gzip);
@@ -196,21 +196,48 @@ async fn the_images_directory_is_imported_once_and_again_after_changes() {
     fs::write(dir.join("two.tar"), image.docker_archive(&["two:2"])).unwrap();
     fs::write(dir.join("bad.tar"), "no archive").unwrap();
 
-    let report = preload(&dir, &state, &client, None).await;
+    let report = Preloader::new(dir.clone(), state.clone()).run(&client, None).await;
     assert_eq!(report.imported, ["docker.io/library/one:1", "docker.io/library/two:2"]);
     assert_eq!(report.failed.len(), 1);
     assert!(report.failed[0].to_string().contains("bad.tar is not an image archive"));
 
-    let report = preload(&dir, &state, &client, None).await;
+    let report = Preloader::new(dir.clone(), state.clone()).run(&client, None).await;
     assert!(report.imported.is_empty());
     assert_eq!(report.unchanged.len(), 2);
     assert_eq!(report.failed.len(), 1);
 
+    // Copied anew: another file, the same content.
+    fs::copy(dir.join("two.tar"), dir.join(".copy")).unwrap();
+    fs::rename(dir.join(".copy"), dir.join("two.tar")).unwrap();
+    let report = Preloader::new(dir.clone(), state.clone()).run(&client, None).await;
+    assert_eq!((report.imported.len(), report.unchanged.len()), (0, 2));
+
     // An image that went and an archive that changed are imported again.
     client.remove_image(&ImageRef::parse("one:1").unwrap()).await.unwrap();
     fs::write(dir.join("two.tar"), image.docker_archive(&["two:3"])).unwrap();
-    let report = preload(&dir, &state, &client, None).await;
+    let report = Preloader::new(dir.clone(), state.clone()).run(&client, None).await;
     assert_eq!(report.imported, ["docker.io/library/one:1", "docker.io/library/two:3"]);
+
+    // Another archive with the old one's size and time is another archive.
+    let before = fs::metadata(dir.join("two.tar")).unwrap();
+    fs::write(dir.join("two.tar"), image.docker_archive(&["two:4"])).unwrap();
+    let times = fs::FileTimes::new().set_modified(before.modified().unwrap());
+    fs::File::options().write(true).open(dir.join("two.tar")).unwrap().set_times(times).unwrap();
+    assert_eq!(fs::metadata(dir.join("two.tar")).unwrap().len(), before.len());
+    let report = Preloader::new(dir.clone(), state.clone()).run(&client, None).await;
+    assert_eq!(report.imported, ["docker.io/library/two:4"]);
+
+    // What is broken for good is said once as long as it is the same, and again when it changes.
+    let mut preloader = Preloader::new(dir.clone(), state.clone());
+    assert_eq!(preloader.run(&client, None).await.failed.len(), 1);
+    assert_eq!(preloader.run(&client, None).await.failed.len(), 0);
+    assert_eq!(preloader.broken().count(), 1);
+    fs::write(dir.join("bad.tar"), "BZh and so on").unwrap();
+    let report = preloader.run(&client, None).await;
+    assert!(report.failed[0].to_string().contains("bad.tar is packed with bzip2"), "{}", report.failed[0]);
+    fs::remove_file(dir.join("bad.tar")).unwrap();
+    preloader.run(&client, None).await;
+    assert_eq!(preloader.broken().count(), 0);
 }
 
 #[tokio::test]

@@ -164,15 +164,18 @@ async fn a_bad_archive_says_what_is_wrong_and_leaves_nothing() {
         (write("cut.tar", &whole[..whole.len() / 2]), "cut.tar is damaged: "),
         (write("flipped.tar", &tar_of(&flipped)), "does not have the digest that its name says"),
         (write("text.tar", b"just text"), "text.tar is not an image archive: it has neither"),
-        (write("empty.tar", b""), "is not an image archive"),
+        (write("empty.tar", b""), "empty.tar is damaged: it is empty"),
         (write("other.tar", &tar_of(&[("a.txt".into(), vec![1])])), "is not an image archive"),
         (write("gz.tar.gz", &[0x1f, 0x8b, 8, 0, 1, 2]), "gz.tar.gz is"),
         (
             write("s390x.tar", &foreign.docker_archive(&["x:1"])),
             "has no build of docker.io/library/x:1 for linux/",
         ),
-        (write("BAD NAME!.tar", &tar_of(&files("bad"))), "or rename the file"),
-        (write("lying.tar", &lying), "but the image's configuration says sha256:"),
+        (write("BAD NAME!.tar", &tar_of(&files("bad"))), "rename the file, or import it with --name"),
+        (
+            write("lying.tar", &lying),
+            "its content is not what the configuration of docker.io/library/x:1 says",
+        ),
         (server.path().join("none.tar"), "cannot read "),
     ];
     for (path, want) in cases {

@@ -152,3 +152,65 @@ fn a_pod_starts_after_those_it_names_and_runs_on_without_them() {
     assert_eq!(instance.pid(&view, "main"), pid);
     instance.stays(seconds(1), "app runs on", |i| i.pod("app").is_some_and(|p| p.is_running("main")));
 }
+
+#[test]
+fn of_pods_that_come_together_those_first_in_order_start_first_and_get_the_places() {
+    let mut instance = with("maxPods: 4\npriorityClasses: {high: 10, low: -10}\n");
+    instance.stop_podling();
+    instance.write("a.yaml", &shell("a", SLEEP, "priorityClassName: low"));
+    for name in ["f", "c", "e", "d", "b"] {
+        instance.write(&format!("{name}.yaml"), &shell(name, SLEEP, ""));
+    }
+    instance.write("z.yaml", &shell("z", SLEEP, "priorityClassName: high"));
+    instance.start_podling();
+    for name in ["z", "b", "c", "d"] {
+        instance.ready(name);
+    }
+    for name in ["a", "e", "f"] {
+        waits(&instance, name, "OutOfpods", "maxPods in the settings is 4");
+    }
+    // At this moment the log has a line for each process in the order of their starts.
+    let log = instance.log();
+    let place = |name: &str| log.find(&format!("default/{name} main: container started")).expect("a line");
+    assert!(place("z") < place("b") && place("b") < place("c") && place("c") < place("d"), "{log}");
+    instance.remove("c.yaml");
+    instance.ready("e");
+    waits(&instance, "f", "OutOfpods", "maxPods");
+}
+
+#[test]
+fn a_pod_that_is_done_lets_those_start_that_come_after_it() {
+    let instance = Instance::start();
+    let after = |name: &str, other: &str| {
+        let annotation = format!("metadata:\n  annotations: {{podling.dev/start-after: '{other}'}}\n");
+        shell(name, SLEEP, "").replacen("metadata:\n", &annotation, 1)
+    };
+    instance.write("good.yaml", &shell("good", "exit 0", "restartPolicy: Never"));
+    instance.write("bad.yaml", &shell("bad", "exit 3", "restartPolicy: Never"));
+    instance.phase("good", "Succeeded");
+    instance.phase("bad", "Failed");
+    instance.write("app.yaml", &after("app", "good"));
+    instance.ready("app");
+    instance.write("never.yaml", &after("never", "bad"));
+    waits(&instance, "never", "StartAfter", "waits for default/bad, which has failed");
+}
+
+#[test]
+fn what_a_cluster_would_hold_against_a_pod_is_said_by_check_and_daemon_alike() {
+    let instance = Instance::start();
+    let text = shell("odd", SLEEP, "nodeSelector: {disktype: ssd}\npriorityClassName: gold");
+    instance.write("odd.yaml", &text);
+    instance.ready("odd");
+    let file = instance.manifests().join("odd.yaml").display().to_string();
+    let checked = instance.ok(&["check", &file]);
+    for said in [
+        "spec.nodeSelector wants disktype=ssd, and this node has no such label; set nodeLabels in the settings, or change the manifest; the pod runs in any case",
+        "there is no priority class \"gold\"",
+    ] {
+        assert!(checked.contains(said), "{checked}");
+        assert!(instance.says(said), "{said}");
+        assert!(instance.describes("odd", said), "{said}");
+    }
+    let line = text.lines().position(|l| l.contains("nodeSelector")).expect("a line") + 1;
+    assert!(checked.contains(&format!(":{line}:3: warning: spec.nodeSelector: NodeAffinity")), "{checked}");
+}

@@ -158,28 +158,33 @@ fn etcd(kubernetes: &Path, data: &Path) -> String {
     ];
     let probe = |more: &str| {
         format!(
-            "{{failureThreshold: 24, httpGet: {{host: 127.0.0.1, path: /health, port: 2381, scheme: HTTP}}, initialDelaySeconds: 1, periodSeconds: 3, timeoutSeconds: 15{more}}}"
+            "{{failureThreshold: 24, httpGet: {{host: 127.0.0.1, path: /health, port: probe-port, scheme: HTTP}}, initialDelaySeconds: 1, periodSeconds: 3, timeoutSeconds: 15{more}}}"
         )
     };
     let volumes = [
         ("etcd-data", data.to_owned(), "/var/lib/etcd", false),
         ("etcd-certs", kubernetes.join("pki"), "/etc/kubernetes/pki/etcd", false),
     ];
-    pod("etcd", "100m", &command, (&probe(""), &probe(", successThreshold: 1")), &volumes, "")
+    pod("etcd", "100m", &command, (&probe(""), &probe(", successThreshold: 1")), &volumes, &named(2381))
 }
 
 fn manifest(kubernetes: &Path, name: &str, cpu: &str, flags: &[&str], port: u16, live: &str) -> String {
     let command: Vec<&str> = std::iter::once(name).chain(flags.iter().copied()).collect();
     let probe = format!(
-        "{{failureThreshold: 24, httpGet: {{host: 127.0.0.1, path: {live}, port: {port}, scheme: HTTPS}}, initialDelaySeconds: 1, periodSeconds: 3, timeoutSeconds: 15}}"
+        "{{failureThreshold: 24, httpGet: {{host: 127.0.0.1, path: {live}, port: probe-port, scheme: HTTPS}}, initialDelaySeconds: 1, periodSeconds: 3, timeoutSeconds: 15}}"
     );
     let volumes = [
         ("ca-certs", PathBuf::from("/etc/ssl/certs"), "/etc/ssl/certs", true),
         ("k8s-certs", kubernetes.join("pki"), "/etc/kubernetes/pki", true),
         ("kubeconfig", kubernetes.join("member.conf"), "/etc/kubernetes/member.conf", true),
     ];
-    let env = "\n    env: [{name: TLS, value: /etc/kubernetes/pki}]";
-    pod(name, cpu, &command, (&probe, &probe), &volumes, env)
+    let more = format!("\n    env: [{{name: TLS, value: /etc/kubernetes/pki}}]{}", named(port));
+    pod(name, cpu, &command, (&probe, &probe), &volumes, &more)
+}
+
+/// The port by which probes call it.
+fn named(port: u16) -> String {
+    format!("\n    ports:\n    - containerPort: {port}\n      name: probe-port\n      protocol: TCP")
 }
 
 /// The frame that all four share.

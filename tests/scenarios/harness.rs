@@ -16,7 +16,7 @@ fn ctr(socket: &std::path::Path, args: &[&str]) -> (bool, String) {
 #[test]
 fn containerd_takes_the_harness_image_through_the_proxy() {
     let (dir, net) = (host::scratch(), NetNs::new());
-    let mut containerd = Containerd::start(&dir.path().join("c"), &net);
+    let mut containerd = Containerd::start(&dir.path().join("c"), None, &net);
     let socket = dir.path().join("proxy.sock");
     let proxy = FaultProxy::start(&socket, &containerd.socket());
     let archive = dir.path().join("image.tar");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::support::manifest::pod;
 use crate::support::{Instance, Options, seconds};
@@ -162,6 +163,56 @@ fn hooks_run_once_though_podling_is_killed_while_they_run() {
 }
 
 #[test]
+fn hooks_run_exactly_once_at_whatever_moment_podling_is_killed() {
+    let mut instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = format!(
+        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order']}}}}\n",
+        worker("main")
+    );
+    for round in 0..8 {
+        let _ = fs::remove_file(log.0.join("order"));
+        instance.write("web.yaml", &log.pod("web", &spec));
+        std::thread::sleep(Duration::from_millis(120 + 50 * round));
+        instance.kill_podling();
+        instance.start_podling();
+        instance.ready("web");
+        log.until(&instance, "main up");
+        instance.remove("web.yaml");
+        std::thread::sleep(Duration::from_millis(40 + 10 * round));
+        instance.kill_podling();
+        instance.start_podling();
+        instance.gone("web");
+        let mut lines = log.lines();
+        lines.sort();
+        assert_eq!(lines, ["main down", "main up", "post", "pre"], "round {round}");
+    }
+}
+
+#[test]
+fn a_containerd_that_goes_while_hooks_run_fails_none() {
+    let mut instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = format!(
+        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order; sleep 3; echo post done >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order; sleep 3; echo pre done >> /log/order']}}}}\n",
+        worker("main")
+    );
+    instance.write("web.yaml", &log.pod("web", &spec));
+    log.until(&instance, "post");
+    instance.kill_containerd();
+    instance.start_containerd();
+    let view = instance.ready("web");
+    assert_eq!(view.restarts("main"), 0);
+    instance.remove("web.yaml");
+    log.until(&instance, "pre");
+    instance.kill_containerd();
+    instance.start_containerd();
+    instance.gone("web");
+    assert_eq!(log.lines(), ["main up", "post", "post done", "pre", "pre done", "main down"]);
+    assert!(!instance.says("hook failed"));
+}
+
+#[test]
 fn a_pre_stop_hook_over_http_reaches_the_pod_and_its_status_is_told() {
     let instance = Instance::start();
     let log = Log::new(&instance);
@@ -319,6 +370,18 @@ fn a_pod_past_its_deadline_fails_and_stays_failed() {
 }
 
 #[test]
+fn a_pod_past_its_deadline_waits_for_no_restart_of_all_its_containers() {
+    let instance = Instance::start();
+    let log = Log::new(&instance);
+    let spec = "restartPolicy: Never\nactiveDeadlineSeconds: 6\ncontainers:\n@main exit 9\n  restartPolicy: Never\n  restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [9]}}]\n";
+    instance.write("web.yaml", &log.pod("web", spec));
+    instance.until_pod("web", "waits", |p| p.waiting("main") == "RestartingAllContainers");
+    let view = instance.phase("web", "Failed");
+    assert_eq!(view.0["status"]["reason"], "DeadlineExceeded");
+    assert_eq!(view.container("main")["state"]["terminated"]["exitCode"], 9, "{}", view.0["status"]);
+}
+
+#[test]
 fn what_is_done_stays_done_over_a_reboot_and_init_containers_run_again_for_the_rest() {
     let mut instance = Instance::start();
     let log = Log::new(&instance);
@@ -348,7 +411,7 @@ fn what_is_done_stays_done_over_a_reboot_and_init_containers_run_again_for_the_r
 fn the_termination_message_is_what_the_container_says_or_the_end_of_its_log() {
     let instance = Instance::start();
     let log = Log::new(&instance);
-    let spec = "restartPolicy: Never\ncontainers:\n@said echo in the log; echo by file > /said; exit 1\n  terminationMessagePath: /said\n@logged for n in $(seq 100); do echo line $n; done; exit 1\n  terminationMessagePolicy: FallbackToLogsOnError\n@silent echo in the log; exit 1\n";
+    let spec = "restartPolicy: Never\ncontainers:\n@said echo in the log; echo by file > /said; exit 1\n  terminationMessagePath: /said\n@logged for n in $(seq 100); do echo line $n; done; exit 1\n  terminationMessagePolicy: FallbackToLogsOnError\n@unended printf 'no newline'; exit 1\n  terminationMessagePolicy: FallbackToLogsOnError\n@silent echo in the log; exit 1\n";
     instance.write("job.yaml", &log.pod("job", spec));
     let view = instance.phase("job", "Failed");
     let message =
@@ -359,6 +422,10 @@ fn the_termination_message_is_what_the_container_says_or_the_end_of_its_log() {
         (logged.lines().count(), logged.lines().next(), logged.lines().last()),
         (80, Some("line 21"), Some("line 100"))
     );
+    // It is in the log only once the shim has let go of the container.
+    instance.until_pod("job", "shows the last words", |p| {
+        p.container("unended")["state"]["terminated"]["message"] == "no newline"
+    });
 }
 
 #[test]

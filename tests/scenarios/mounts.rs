@@ -338,3 +338,26 @@ fn an_ephemeral_claim_is_scratch_space_that_goes_with_the_pod() {
             .is_err_and(|e| e.raw_os_error() == Some(2))
     );
 }
+
+#[test]
+fn an_images_volume_begins_with_what_the_image_has_there_at_each_run() {
+    let image = Image::shell("test/shell:1")
+        .with("Volumes", json!({"/data": {}, "/none": {}, "/over": {}}))
+        .program("data/seed", "from the image")
+        .program("over/seed", "hidden");
+    let instance = Instance::with(Options { images: vec![image], ..Options::default() });
+    let text = mounting("seeded", "[{name: v}]", "[{name: v, mountPath: /over/}]");
+    instance.write("seeded.yaml", &text);
+    let first = instance.ready("seeded");
+    let look = "cat /data/seed; ls /none /over; stat -c %a /data/seed; grep -c ' /data ' /proc/mounts";
+    let expected = "from the image/none:\n\n/over:\n755\n1";
+    assert_eq!(instance.exec("seeded", look), expected);
+    // A run has its own: what the one before wrote is gone, in the container and on the host.
+    instance.exec("seeded", "echo x > /data/seed");
+    // The kill may end the exec too, before it has said so.
+    instance.podling(&["exec", "seeded", "--", "kill", "1"]);
+    instance.until_pod("seeded", "another run", |p| p.is_ready() && p.id("main") != first.id("main"));
+    assert_eq!(instance.exec("seeded", look), expected);
+    let volumes = instance.root().join("var/lib/podling/pods").join(first.uid()).join("image-volumes/main");
+    assert_eq!(fs::read_dir(volumes).expect("there are some").count(), 2);
+}

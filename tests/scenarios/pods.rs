@@ -156,6 +156,7 @@ fn a_crashing_container_waits_in_crash_loop_back_off_and_a_fix_starts_at_once() 
     let instance = Instance::start();
     instance.write("crash.yaml", &shell("crash", "exit 3", ""));
     let view = instance.until_pod("crash", "backs off", |p| p.waiting("main") == "CrashLoopBackOff");
+    instance.until("the event tells", |i| i.describes("crash", "BackOff").then_some(()));
     assert_eq!(view.last_exit("main"), Some((3, "Error".into())));
     assert!(view.waiting_message("main").contains("back-off"), "{}", view.waiting_message("main"));
     assert_eq!(view.phase(), "Running", "as kubectl shows a pod whose containers are restarted");
@@ -481,8 +482,25 @@ fn host_namespaces_are_the_hosts_and_others_are_not() {
 #[test]
 fn a_field_that_podling_does_not_honour_is_refused_by_name() {
     let instance = Instance::start();
-    let text = sleeper("gated") + "  readinessGates: [{conditionType: example.com/ready}]\n";
+    let text = sleeper("gated") + "  schedulingGates: [{name: example.com/ready}]\n";
     instance.write("gated.yaml", &text);
-    instance.until("the field is named", |i| i.says("readinessGates").then_some(()));
+    instance.until("the field is named", |i| i.says("schedulingGates").then_some(()));
     assert!(instance.pod("gated").is_none_or(|p| !p.is_running("main")));
+}
+
+#[test]
+fn a_container_with_stdin_waits_at_it_and_is_the_program_itself() {
+    let instance = Instance::start();
+    let container = "containers: [{name: main, image: 'test/shell:1', command: [cat], stdin: true, \
+                     securityContext: {runAsUser: 1234, readOnlyRootFilesystem: true}}]";
+    instance.write("cat.yaml", &pod("cat", &format!("terminationGracePeriodSeconds: 1\n{container}")));
+    instance.ready("cat");
+    assert_eq!(
+        instance.exec("cat", "tr '\\0' ' ' < /proc/1/cmdline; readlink /proc/1/fd/0 | cut -d: -f1"),
+        "cat pipe"
+    );
+    let without = "restartPolicy: Never\ncontainers: [{name: main, image: 'test/shell:1', command: [cat]}]";
+    instance.write("end.yaml", &pod("end", without));
+    instance.phase("end", "Succeeded");
+    assert!(instance.pod("cat").is_some_and(|p| p.is_ready()));
 }

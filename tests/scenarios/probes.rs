@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use rustix::process::Signal;
+
 use crate::support::{Instance, host, pod, seconds};
 
 /// Runs until TERM, taking in the orphans of others meanwhile as a first process should.
@@ -73,7 +75,8 @@ fn a_file_that_liveness_looks_for_going_away_restarts_the_container() {
     let instance = Instance::start();
     let text = probed(
         "touch /tmp/ok; echo run >> /v/runs",
-        "livenessProbe: {exec: {command: [cat, /tmp/ok]}, periodSeconds: 1, failureThreshold: 2}",
+        "env: [{name: DIR, value: /tmp}]
+livenessProbe: {exec: {command: [cat, $(DIR)/ok]}, periodSeconds: 1, failureThreshold: 2}",
     );
     instance.write("probed.yaml", &text);
     instance.ready("probed");
@@ -81,6 +84,35 @@ fn a_file_that_liveness_looks_for_going_away_restarts_the_container() {
     instance.until_pod("probed", "has been restarted", |p| p.restarts("main") == 1 && p.is_ready());
     assert_eq!(instance.exec("probed", "cat /v/runs"), "run\nrun");
     assert!(instance.describes("probed", "Liveness probe failed: cat: can't open '/tmp/ok': No such file"));
+}
+
+#[test]
+fn a_containerd_or_a_podling_that_stands_still_fails_no_probe() {
+    let instance = Instance::start();
+    let text = probed(
+        "true",
+        "livenessProbe: {exec: {command: [sh, -c, 'sleep 1; echo asked >> /v/asked']}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1}",
+    );
+    instance.write("probed.yaml", &text);
+    instance.ready("probed");
+    for process in [instance.containerd_pid(), instance.podling_pid()] {
+        instance.exec("probed", "rm -f /v/asked");
+        // Another run is under way soon after one has ended.
+        instance.until("a run has ended", |i| {
+            i.exec("probed", "cat /v/asked || true").contains('a').then_some(())
+        });
+        std::thread::sleep(seconds(1));
+        host::signal(process, Signal::STOP);
+        std::thread::sleep(seconds(9));
+        host::signal(process, Signal::CONT);
+        instance.exec("probed", "rm -f /v/asked");
+        instance.until("it is asked again", |i| {
+            i.exec("probed", "cat /v/asked || true").contains('a').then_some(())
+        });
+    }
+    let view = instance.pod("probed").expect("it runs");
+    assert_eq!(view.restarts("main"), 0, "{}", instance.ok(&["describe", "pod", "probed"]));
+    assert!(view.is_running("main"));
 }
 
 #[test]

@@ -245,3 +245,17 @@ fn under_a_private_containerd_users_of_their_own_need_a_way_through() {
         |path: &str| fs::metadata(instance.root().join(path)).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode("run/podling"), mode("run/podling/sandboxes")), (0o711, 0o700));
 }
+
+#[test]
+fn a_privileged_container_can_write_sys_beside_one_that_cannot() {
+    let instance = Instance::start();
+    let text = sleeping("mixed", "", "")
+        + "  - name: strong\n    image: test/shell:1\n    command: [sleep, '1000']\n    securityContext: {privileged: true}\n";
+    instance.write("mixed.yaml", &text);
+    instance.ready("mixed");
+    let access = |container: &str| {
+        let look = "grep ' /sys ' /proc/mounts | cut -d' ' -f4 | cut -d, -f1";
+        instance.ok(&["exec", "mixed", "-c", container, "--", "sh", "-c", look]).trim().to_owned()
+    };
+    assert_eq!((access("main").as_str(), access("strong").as_str()), ("ro", "rw"));
+}

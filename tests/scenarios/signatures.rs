@@ -36,9 +36,9 @@ fn a_signed_image_runs_and_an_unsigned_one_does_not() {
     assert!(instance.ok(&["get", "events"]).contains("SignatureValidationFailed"));
     assert!(!instance.ok(&["image", "ls"]).contains("127.0.0.1:5000/app"));
 
-    // As cosign does it: a payload with name and digest, its signature as an annotation, under a tag of the digest.
+    // As cosign does it, with the tag: a payload with name and digest, its signature as an annotation, under a tag of the digest.
     let payload = format!(
-        r#"{{"critical":{{"identity":{{"docker-reference":"127.0.0.1:5000/app"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"cosign container image signature"}},"optional":null}}"#
+        r#"{{"critical":{{"identity":{{"docker-reference":"127.0.0.1:5000/app:1"}},"image":{{"docker-manifest-digest":"{digest}"}},"type":"cosign container image signature"}},"optional":null}}"#
     );
     fs::write(dir.join("payload"), &payload).expect("writable");
     let signature = openssl(&dir, "openssl dgst -sha256 -sign key.pem payload | base64 -w0");

@@ -302,3 +302,63 @@ fn an_edit_of_a_pod_on_a_host_port_waits_until_the_old_one_gave_it_up() {
     assert_eq!(view.restarts("main"), 0);
     assert!(view.container("main")["image"].as_str().is_some_and(|i| i.ends_with("test/shell:2")));
 }
+
+#[test]
+fn a_container_that_an_edit_takes_out_ends_with_its_hook_its_grace_and_its_limits() {
+    let instance = Instance::start();
+    let log = instance.root().join("said");
+    fs::create_dir(&log).expect("a directory");
+    let script = "trap 'cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max >/said/limit 2>/dev/null; \
+                  sleep 3; echo well >/said/end; exit 0' TERM; while :; do sleep 0.1; done";
+    let more = format!(
+        "- name: extra
+              image: test/shell:1
+              command: [sh, -c, {}]
+              resources: {{limits: {{memory: 64Mi}}}}
+              lifecycle: {{preStop: {{exec: {{command: [sh, -c, 'echo hook >/said/hook']}}}}}}
+              volumeMounts: [{{name: said, mountPath: /said}}]
+            volumes: [{{name: said, hostPath: {{path: {}}}}}]",
+        serde_json::to_string(script).expect("a string can be JSON"),
+        log.display()
+    );
+    let all = two(&more).replace("GracePeriodSeconds: 3", "GracePeriodSeconds: 20");
+    instance.write("two.yaml", &all);
+    let view = instance.ready("two");
+    let before = pids(&instance, &view);
+    let (start, end) =
+        (all.find("  - name: extra").expect("extra"), all.find("  volumes:").expect("volumes"));
+    let without = format!("{}{}", &all[..start], &all[end..]);
+    instance.write("two.yaml", &without.replace("GracePeriodSeconds: 20", "GracePeriodSeconds: 1"));
+    instance.until("it ended by itself", |_| log.join("end").exists().then_some(()));
+    assert!(log.join("hook").exists(), "its hook did not run");
+    assert_eq!(fs::read_to_string(log.join("limit")).expect("readable").trim(), "67108864");
+    let view = instance.until_pod("two", "has two containers", |p| p.is_ready() && p.id("extra").is_empty());
+    assert_eq!(pids(&instance, &view), before);
+}
+
+#[test]
+fn an_update_that_waits_is_said_in_the_log_and_so_is_its_end() {
+    let instance = Instance::start();
+    instance.write("two.yaml", &two(""));
+    let view = instance.ready("two");
+    let before = pids(&instance, &view);
+    let lost = two("").replacen("image: test/shell:1", "image: 127.0.0.1:1/test/nowhere:1", 1);
+    instance.write("two.yaml", &lost);
+    let waits = "the new manifest waits and the old one keeps running: cannot pull image";
+    instance.until("the wait is said", |i| i.says(waits).then_some(()));
+    instance.write("two.yaml", &two(""));
+    let over = "the manifest is again the one that runs: nothing waits";
+    instance.until("its end is said", |i| i.says(over).then_some(()));
+    assert_eq!(instance.log().matches(waits).count(), 1);
+    let view = instance.ready("two");
+    assert_eq!(pids(&instance, &view), before);
+    // Another uid is another pod, and that is a change, too.
+    instance.write(
+        "two.yaml",
+        &two("").replace("  name: two\n", "  name: two\n  uid: 11111111-2222-3333-4444-555555555555\n"),
+    );
+    instance.until_pod("two", "is another", |p| {
+        p.is_ready() && p.uid() == "11111111-2222-3333-4444-555555555555"
+    });
+    assert!(instance.says("another pod takes its place (metadata.uid: "));
+}

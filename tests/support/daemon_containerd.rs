@@ -17,15 +17,16 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts one under `dir` and waits until it answers.
-    pub fn start(dir: &Path, net: &NetNs) -> Self {
+    /// Starts one under `dir`, with its content there or on a `disk` of its own, and waits until it answers.
+    pub fn start(dir: &Path, disk: Option<&Path>, net: &NetNs) -> Self {
         fs::create_dir_all(dir).expect("the test's directory is writable");
         // The CRI plugin only costs start-up time; the internal gRPC of other plugins is not needed.
         let config = format!(
-            "version = 2\nroot = '{0}/root'\nstate = '{0}/state'\n\
+            "version = 2\nroot = '{1}'\nstate = '{0}/state'\n\
              disabled_plugins = ['io.containerd.grpc.v1.cri', 'io.containerd.internal.v1.opt']\n\
              [grpc]\naddress = '{0}/c.sock'\n[ttrpc]\naddress = '{0}/t.sock'\n[debug]\nlevel = 'warn'\n",
-            dir.display()
+            dir.display(),
+            disk.map_or_else(|| dir.join("root"), Path::to_path_buf).display()
         );
         fs::write(dir.join("config.toml"), config).expect("the test's directory is writable");
         let mut containerd = Self { dir: dir.to_path_buf(), child: None };
@@ -36,6 +37,11 @@ impl Containerd {
     /// The socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("c.sock")
+    }
+
+    /// Its pid, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop).

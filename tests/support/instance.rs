@@ -38,8 +38,12 @@ pub struct Options {
     pub manifests: Vec<(String, String)>,
     /// Let podling start its own containerd instead of giving it one.
     pub embedded: bool,
+    /// Where containerd keeps images and containers, when that is a disk of its own.
+    pub disk: Option<PathBuf>,
     /// Put a [`FaultProxy`] between podling and containerd.
     pub proxy: bool,
+    /// Further variables of podling's environment.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A containerd and a podling with everything private to them.
@@ -50,6 +54,7 @@ pub struct Instance {
     net: NetNs,
     containerd: Option<Containerd>,
     proxy: Option<FaultProxy>,
+    environment: Vec<(String, String)>,
     daemon: Option<Child>,
     checked: bool,
 }
@@ -66,14 +71,25 @@ impl Instance {
         // runc keeps its state by containerd namespace alone, so that must be unique on the machine.
         let name = format!("podt-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let (root, net) = (host::scratch(), NetNs::new());
-        let containerd = (!options.embedded).then(|| Containerd::start(&root.path().join("c"), &net));
+        let containerd = (!options.embedded)
+            .then(|| Containerd::start(&root.path().join("c"), options.disk.as_deref(), &net));
         let proxy = options.proxy.then(|| {
             let upstream = containerd.as_ref().expect("a proxy needs the test's own containerd").socket();
             FaultProxy::start(&root.path().join("proxy.sock"), &upstream)
         });
         let cgroup_root = format!("/{name}");
-        let mut instance =
-            Self { root, name, cgroup_root, net, containerd, proxy, daemon: None, checked: false };
+        let environment = options.environment.clone();
+        let mut instance = Self {
+            root,
+            name,
+            cgroup_root,
+            net,
+            containerd,
+            proxy,
+            environment,
+            daemon: None,
+            checked: false,
+        };
         instance.prepare(options);
         instance.start_podling();
         instance
@@ -169,6 +185,7 @@ impl Instance {
             (None, None) => command.arg("embedded"),
         };
         let errors = log.try_clone().expect("a file can be duplicated");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         self.daemon = Some(command.spawn().expect("podling is built"));
     }
@@ -216,6 +233,11 @@ impl Instance {
 
     pub fn start_containerd(&mut self) {
         self.containerd.as_mut().expect("the instance has its own containerd").restart(&self.net);
+    }
+
+    /// The pid of the instance's own containerd.
+    pub fn containerd_pid(&self) -> u32 {
+        self.containerd.as_ref().and_then(|c| c.pid()).expect("the instance has its own containerd")
     }
 
     pub fn containerd_runs(&self) -> bool {

@@ -14,6 +14,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
@@ -29,6 +30,10 @@ pub struct Setup {
     pub tls: bool,
     /// Ask for the user `me` with the password `secret-word`.
     pub password: bool,
+    /// Ask for a client certificate, as `client.crt` with `client.key` and `client.pem` beside the authority's are.
+    pub client: bool,
+    /// The certificate is its own authority, as the instructions of docker's registry make it.
+    pub own: bool,
 }
 
 /// A registry that runs until it is dropped.
@@ -57,8 +62,18 @@ impl Registry {
             setup.port
         );
         if setup.tls {
-            authority(dir.path());
-            config += &format!("  tls: {{certificate: {}, key: {}}}\n", at("server.crt"), at("server.key"));
+            if setup.own {
+                own_authority(dir.path());
+            } else {
+                authority(dir.path());
+            }
+            let clients =
+                if setup.client { format!(", clientcas: [{}]", at("ca.crt")) } else { String::new() };
+            config += &format!(
+                "  tls: {{certificate: {}, key: {}{clients}}}\n",
+                at("server.crt"),
+                at("server.key")
+            );
         }
         if setup.password {
             let out = run(Command::new("htpasswd").args(["-nbB", "me", "secret-word"]));
@@ -100,6 +115,11 @@ impl Registry {
         self.dir.path().join("ca.crt")
     }
 
+    /// A file of the registry's directory, such as `client.pem`.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// Pushes an image with skopeo, as `name` such as `app:1`; the manifest's digest.
     pub fn push(&self, net: &NetNs, image: &Image, name: &str) -> String {
         let archive = self.dir.path().join("push.tar");
@@ -115,6 +135,16 @@ impl Registry {
             .args(["copy", "--quiet", "--dest-tls-verify=false", "--digestfile"])
             .arg(&digest)
             .args(options);
+        if self.setup.client {
+            let certificates = self.dir.path().join("push-certs");
+            fs::create_dir_all(&certificates).expect("writable");
+            for (from, to) in
+                [("ca.crt", "ca.crt"), ("client.crt", "client.cert"), ("client.key", "client.key")]
+            {
+                fs::copy(self.dir.path().join(from), certificates.join(to)).expect("writable");
+            }
+            skopeo.arg("--dest-cert-dir").arg(certificates);
+        }
         if self.setup.password {
             skopeo.args(["--dest-creds", "me:secret-word"]);
         }
@@ -151,14 +181,27 @@ pub fn run(command: &mut Command) -> Vec<u8> {
     out.stdout
 }
 
-/// An authority and a server's certificate signed by it: `ca.crt`, `server.crt`, `server.key`.
+/// A server's certificate that is its own authority.
+fn own_authority(dir: &Path) {
+    let script = "openssl req -x509 -newkey rsa:2048 -sha256 -nodes -keyout server.key -out server.crt -days 2 \
+            -subj '/CN=localhost' -addext 'subjectAltName = DNS:reg.test, IP:127.0.0.1'; cp server.crt ca.crt";
+    run(Command::new("sh").args(["-ec", script]).current_dir(dir));
+}
+
+/// An authority and the certificates of a server and a client signed by it: `ca.crt`, `server.crt`, `server.key`,
+/// `client.pem`. And `stranger.pem`, whom nobody knows.
 fn authority(dir: &Path) {
     let script = "set -e
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt \
             -days 2 -subj '/CN=test authority' -addext basicConstraints=critical,CA:TRUE
         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.csr -subj '/CN=localhost'
         printf 'subjectAltName=DNS:localhost,DNS:reg.test,IP:127.0.0.1\\nbasicConstraints=CA:FALSE\\n' > ext
-        openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext";
+        openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout client.key -out client.csr -subj '/CN=client'
+        openssl x509 -req -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out client.crt -days 2
+        cat client.crt client.key > client.pem
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout x.key -out x.crt -days 2 -subj '/CN=stranger'
+        cat x.crt x.key > stranger.pem";
     run(Command::new("sh").args(["-c", script]).current_dir(dir));
 }
 
@@ -200,19 +243,13 @@ impl FaultyRegistry {
         let (stop, stopped) = oneshot::channel::<Infallible>();
         let (state, ns) = (shared.clone(), fs::File::open(net.path()).expect("the namespace is there"));
         let (ready, listening) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            use std::os::fd::AsFd;
-            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(ns.as_fd(), kind).expect("tests run as root");
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(async {
-                let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
-                ready.send(()).expect("the test waits");
-                tokio::select! {
-                    () = accept(listener, state, upstream) => {}
-                    _ = stopped => {}
-                }
-            });
+        inside(ns, async move {
+            let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
+            ready.send(()).expect("the test waits");
+            tokio::select! {
+                () = accept(listener, state, upstream) => {}
+                _ = stopped => {}
+            }
         });
         listening.recv().expect("the proxy listens");
         Self { shared, _stop: stop }
@@ -241,6 +278,66 @@ impl FaultyRegistry {
     pub fn count(&self, text: &str) -> usize {
         self.requests().iter().filter(|r| r.contains(text)).count()
     }
+}
+
+/// Runs this on a thread of its own in a network namespace.
+fn inside(ns: fs::File, work: impl Future<Output = ()> + Send + 'static) {
+    std::thread::spawn(move || {
+        use std::os::fd::AsFd;
+        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(ns.as_fd(), kind).expect("tests run as root");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be made").block_on(work);
+    });
+}
+
+/// An HTTP proxy that takes CONNECT, whatever host it is for, to one port of the loopback. It ends when dropped.
+pub struct ConnectProxy {
+    heads: Arc<Mutex<Vec<String>>>,
+    _stop: oneshot::Sender<Infallible>,
+}
+
+impl ConnectProxy {
+    /// Listens on `port` and connects to `to`.
+    pub fn start(net: &NetNs, port: u16, to: u16) -> Self {
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (stop, stopped) = oneshot::channel::<Infallible>();
+        let (kept, ns) = (heads.clone(), fs::File::open(net.path()).expect("the namespace is there"));
+        let (ready, listening) = std::sync::mpsc::channel();
+        inside(ns, async move {
+            let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
+            ready.send(()).expect("the test waits");
+            let serve = async {
+                loop {
+                    let Ok((stream, _)) = listener.accept().await else { continue };
+                    tokio::spawn(tunnel(stream, to, kept.clone()));
+                }
+            };
+            tokio::select! {
+                () = serve => {}
+                _ = stopped => {}
+            }
+        });
+        listening.recv().expect("the proxy listens");
+        Self { heads, _stop: stop }
+    }
+
+    /// The heads of all requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.heads.lock().expect("unpoisoned").clone()
+    }
+}
+
+async fn tunnel(mut near: TcpStream, to: u16, heads: Arc<Mutex<Vec<String>>>) -> Option<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(near.read_u8().await.ok()?);
+    }
+    heads.lock().expect("unpoisoned").push(String::from_utf8_lossy(&head).into_owned());
+    let mut far = TcpStream::connect(("127.0.0.1", to)).await.ok()?;
+    near.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.ok()?;
+    tokio::io::copy_bidirectional(&mut near, &mut far).await.ok()?;
+    Some(())
 }
 
 async fn accept(listener: TcpListener, state: Arc<Mutex<Shared>>, upstream: u16) {

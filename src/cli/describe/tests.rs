@@ -45,6 +45,7 @@ fn details() -> PodDetails {
         hash: "abcd".into(),
         probes: Vec::new(),
         warnings: Vec::new(),
+        pulls: Vec::new(),
     }
 }
 

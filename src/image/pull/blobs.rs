@@ -15,7 +15,9 @@ use crate::runtime::containerd::{Containerd, ErrorClass, RuntimeError};
 
 /// Bytes handed to containerd at a time.
 const CHUNK: usize = 256 << 10;
-/// Failures in a row, without a byte in between, after which a blob is given up.
+/// Bytes that make a try one that got somewhere.
+const PROGRESS: u64 = 64 << 10;
+/// Failures in a row that got nowhere, after which a blob is given up.
 const TRIES: u32 = 4;
 /// Longest wait that a server may ask for within a pull; for longer ones the pull ends and comes back.
 const SHORT_WAIT: Duration = Duration::from_secs(20);
@@ -62,7 +64,11 @@ impl Blobs {
             let mut counted = Counted::default();
             let result = fetch_once(ctd, client, blob, progress, &mut counted).await;
             let Err(e) = result else { return Ok(()) };
-            tries = if counted.moved && !e.is_damage() { 1 } else { tries + 1 };
+            if let Broken::Stream(at, _) = &e {
+                // Perhaps another server does better.
+                client.avoid(at);
+            }
+            tries = if counted.came >= PROGRESS && !e.is_damage() { 1 } else { tries + 1 };
             let Some(wait) = e.wait(tries) else { return Err(e.into_error(&blob.digest)) };
             progress.lost(counted.bytes);
             tracing::debug!(blob = blob.digest, "{}; trying again in {wait:?}", e.text());
@@ -87,8 +93,8 @@ impl Blobs {
 struct Counted {
     /// Bytes added to the progress.
     bytes: u64,
-    /// Whether anything came over the network.
-    moved: bool,
+    /// Those of them that came over the network.
+    came: u64,
 }
 
 enum Broken {
@@ -185,9 +191,9 @@ async fn fetch_once(
                 }
             });
         }
-        return close(ctd, client, writer, blob, &at).await;
+        return close(ctd, writer, blob, &at).await;
     }
-    close(ctd, client, writer, blob, "containerd").await
+    close(ctd, writer, blob, "containerd").await
 }
 
 enum Copy {
@@ -222,7 +228,7 @@ async fn copy(
             writer.write(std::mem::replace(&mut chunk, next)).await.map_err(Copy::Write)?;
             progress.fetched(bytes);
             counted.bytes += bytes;
-            counted.moved = true;
+            counted.came += bytes;
         }
         match end {
             None => {}
@@ -236,19 +242,11 @@ async fn copy(
     }
 }
 
-/// containerd computes the digest. What has another one is thrown away, and its sender not asked again
-/// before the others.
-async fn close(
-    ctd: &Containerd,
-    client: &Client,
-    writer: BlobWriter,
-    blob: &Descriptor,
-    at: &str,
-) -> Result<(), Broken> {
+/// containerd computes the digest. What has another one is thrown away.
+async fn close(ctd: &Containerd, writer: BlobWriter, blob: &Descriptor, at: &str) -> Result<(), Broken> {
     match writer.commit(&blob.digest).await {
         Err(e) if e.class() == ErrorClass::FailedPrecondition => {
             ctd.abort_blob(&blob.digest).await?;
-            client.avoid(at);
             let text = "it sent content that does not have this digest";
             Err(Broken::Stream(at.to_owned(), Failure::new(FailureClass::Damaged, text)))
         }

@@ -264,13 +264,14 @@ impl Job<'_> {
 
     /// Stores a document as it came, since its digest is of those bytes.
     async fn store(&self, answer: Answer) -> Result<(Descriptor, Vec<u8>), PullError> {
-        if answer.media_type.starts_with(DOCKER_SCHEMA_1) {
+        let value: serde_json::Value = json(&answer.data, &answer.digest)?;
+        let version = value.get("schemaVersion").and_then(serde_json::Value::as_u64);
+        if answer.media_type.starts_with(DOCKER_SCHEMA_1) || version == Some(1) {
             return Err(PullError::NotAnImage(
                 "it has docker's schema 1, which is out of use since 2017; push it again with a newer docker"
                     .to_owned(),
             ));
         }
-        let value: serde_json::Value = json(&answer.data, &answer.digest)?;
         let media_type = media_type(&answer.media_type, &value);
         self.ctd.write_blob(&answer.digest, &answer.data).await?;
         let descriptor = Descriptor {

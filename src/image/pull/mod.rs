@@ -5,6 +5,7 @@
 //! nothing bigger than a manifest in memory.
 
 mod blobs;
+mod complete;
 mod error;
 mod job;
 mod progress;

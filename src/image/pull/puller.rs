@@ -141,6 +141,19 @@ impl Puller {
         &self.inner.setup.ctd
     }
 
+    pub(super) fn setup(&self) -> &Setup {
+        &self.inner.setup
+    }
+
+    /// All credentials that a pull may use, a pod's own first.
+    pub(super) fn keyring(&self, of_pod: &[Keys]) -> Keyring {
+        Keyring {
+            pull_secrets: of_pod.to_vec(),
+            files: self.inner.options.credential_files.clone(),
+            plugins: self.inner.plugins.clone(),
+        }
+    }
+
     fn pulls(&self) -> MutexGuard<'_, BTreeMap<Key, State>> {
         self.inner.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +228,11 @@ impl Puller {
         loop {
             match self.poll(&reference, &want, present.clone()) {
                 Poll::Running(reading) => tell(reading),
-                Poll::Done(pulled) => return Ok(pulled),
+                Poll::Done(pulled) => match self.find(&reference, PullPolicy::Always).await {
+                    // Removed again since.
+                    Ok(None) => drop(self.pulls().remove(&key(&reference, want.keys))),
+                    _ => return Ok(pulled),
+                },
                 Poll::Failed(failed) => return Err(self.pull_error(&reference, failed.error)),
             }
             // Its end or the time to tell, whichever comes first.
@@ -328,11 +345,7 @@ impl Puller {
         pulls.insert(key.clone(), State::Running { progress: progress.clone() });
         drop(pulls);
         let job = Begun { key, reference: reference.clone(), began: now, progress, delay, by };
-        let keys = Keyring {
-            pull_secrets: want.keys.to_vec(),
-            files: self.inner.options.credential_files.clone(),
-            plugins: self.inner.plugins.clone(),
-        };
+        let keys = self.keyring(want.keys);
         tokio::spawn(self.clone().run(job, keys, present));
         Poll::Running(reading)
     }

@@ -1,6 +1,7 @@
 //! Which images may be used: a policy file in the form of containers' `policy.json`, and cosign's signatures by
 //! key. Checked before anything of an image is unpacked.
 
+mod identity;
 mod key;
 mod policy;
 mod signature;

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
+use super::identity::Identity;
 use super::key::Key;
 use crate::image::reference::ImageRef;
 
@@ -36,29 +37,6 @@ pub enum Rejected {
     /// It has some, and none that counts.
     #[error("the signature policy wants it signed, and no signature counts: {0}")]
     Unfit(String),
-}
-
-/// Which name a signature has to be for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-pub(super) enum Identity {
-    /// The very name, tag included.
-    MatchExact,
-    /// The very name, or for an image named by digest its repository.
-    #[default]
-    MatchRepoDigestOrExact,
-    /// The repository.
-    MatchRepository,
-    /// This name.
-    ExactReference {
-        #[serde(rename = "dockerReference")]
-        reference: String,
-    },
-    /// This repository.
-    ExactRepository {
-        #[serde(rename = "dockerRepository")]
-        repository: String,
-    },
 }
 
 #[derive(Deserialize)]
@@ -124,10 +102,7 @@ impl Signature {
         let payload: Payload =
             serde_json::from_slice(&self.payload).map_err(|e| format!("its payload cannot be read: {e}"))?;
         let critical = payload.critical;
-        if !matches!(
-            critical.kind.as_str(),
-            "cosign container image signature" | "atomic container signature"
-        ) {
+        if critical.kind != "cosign container image signature" {
             return Err(format!("it is a {:?}", critical.kind));
         }
         if critical.image.digest != digest {
@@ -136,30 +111,11 @@ impl Signature {
         let said = &critical.identity.reference;
         match identity.accepts(said, image) {
             true => Ok(()),
+            false if identity.accepts_with_a_tag(said, image) => Err(format!(
+                "it is for {said:?} without a tag, as cosign makes them; \"signedIdentity\": {{\"type\": \
+                 \"matchRepository\"}} takes it for every tag"
+            )),
             false => Err(format!("it is for an image named {said:?}")),
         }
     }
-}
-
-impl Identity {
-    /// cosign leaves the tag out, and then the repository is all that a name can be compared by.
-    fn accepts(&self, said: &str, image: &ImageRef) -> bool {
-        let Ok(signed) = ImageRef::parse(said) else { return false };
-        let same_repository = signed.repository() == image.repository();
-        let untagged = signed.digest().is_none() && !has_tag(said);
-        match self {
-            Self::MatchExact => signed.name() == image.name() && !untagged,
-            Self::MatchRepoDigestOrExact if image.digest().is_some() => same_repository,
-            Self::MatchRepoDigestOrExact => same_repository && (untagged || signed.tag() == image.tag()),
-            Self::MatchRepository => same_repository,
-            Self::ExactReference { reference } => said == reference,
-            Self::ExactRepository { repository } => {
-                ImageRef::parse(repository).is_ok_and(|r| r.repository() == signed.repository())
-            }
-        }
-    }
-}
-
-fn has_tag(name: &str) -> bool {
-    name.rsplit('/').next().is_some_and(|last| last.contains(':'))
 }

@@ -82,18 +82,18 @@ fn a_signature_counts_when_key_digest_and_name_are_right() {
     let app = image("reg.io/app:1");
     assert!(policy.wants_signatures("docker", &app));
     let check = |all: &[Signature]| policy.check("docker", &app, DIGEST, all).map_err(|e| e.to_string());
-    assert_eq!(check(&[other.sign("reg.io/app", DIGEST), signer.sign("reg.io/app", DIGEST)]), Ok(()));
-    assert_eq!(check(&[signer.sign("reg.io/app:1", DIGEST)]), Ok(()));
+    assert_eq!(check(&[other.sign("reg.io/app:1", DIGEST), signer.sign("reg.io/app:1", DIGEST)]), Ok(()));
     for (signature, why) in [
-        (other.sign("reg.io/app", DIGEST), "it is by another key"),
-        (signer.sign("reg.io/app", "sha256:1"), "it is for sha256:1"),
+        (other.sign("reg.io/app:1", DIGEST), "it is by another key"),
+        (signer.sign("reg.io/app:1", "sha256:1"), "it is for sha256:1"),
+        (signer.sign("reg.io/app", DIGEST), "\"matchRepository\"} takes it for every tag"),
         (signer.sign("reg.io/other", DIGEST), "it is for an image named \"reg.io/other\""),
         (signer.sign("reg.io/app:2", DIGEST), "it is for an image named \"reg.io/app:2\""),
     ] {
         assert!(check(&[signature]).unwrap_err().ends_with(why), "{why}");
     }
     assert!(check(&[]).unwrap_err().ends_with("it has no signature"));
-    let mut changed = signer.sign("reg.io/app", DIGEST);
+    let mut changed = signer.sign("reg.io/app:1", DIGEST);
     changed.payload.push(b' ');
     assert!(check(&[changed]).is_err());
 }
@@ -120,12 +120,32 @@ fn a_policy_that_cannot_be_read_allows_nothing_and_says_why() {
         (json!({"default": [{"type": "sigstoreSigned"}]}), "sigstoreSigned needs keyPath"),
         (json!({"default": [{"type": "sigstoreSigned", "keyPath": "/none.pub"}]}), "key /none.pub: "),
         (json!({"default": [{"type": "what"}]}), "type \"what\" is none of"),
+        (json!({"default": [{"type": "reject", "keyPath": "/x"}]}), "reject takes no further fields"),
+        (
+            json!({"default": [{"type": "sigstoreSigned", "keyPath": "/x", "keyData": "eA=="}]}),
+            "only one of keyPath",
+        ),
+        (json!({"default": [{"type": "sigstoreSigned", "keyPath": "/x", "fulcio": {}}]}), "fulcio (keyless"),
+        (
+            json!({"default": [{"type": "sigstoreSigned", "keyPath": "/x", "rekorPublicKeyPath": "/y"}]}),
+            "rekorPublicKeyPath (",
+        ),
+        (json!({"default": [{"type": "sigstoreSigned", "keypath": "/x"}]}), "unknown field `keypath`"),
+        (
+            json!({"default": [{"type": "sigstoreSigned", "keyPath": "/x", "signedIdentity": {"type": "matchAll"}}]}),
+            "unknown variant `matchAll`",
+        ),
         (json!({"defaults": []}), "unknown field `defaults`"),
     ] {
         let e = load(dir.path(), &policy).unwrap_err().to_string();
         assert!(e.contains(why) && e.ends_with("no image is taken until it is right"), "{e}");
     }
     assert!(Policy::load(&dir.path().join("none")).unwrap().is_none());
+    let twice = r#"{"default": [{"type": "reject"}], "transports": {"docker": {"a": [{"type": "reject"}],
+        "a": [{"type": "insecureAcceptAnything"}]}}}"#;
+    fs::write(dir.path().join("twice.json"), twice).unwrap();
+    let e = Policy::load(&dir.path().join("twice.json")).unwrap_err().to_string();
+    assert!(e.contains("\"a\" stands twice"), "{e}");
 }
 
 #[test]

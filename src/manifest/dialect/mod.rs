@@ -24,8 +24,8 @@ use super::node::{Mark, Node};
 use super::objects::Code;
 use super::positions::Path;
 
-/// Largest manifest, in bytes. The API server's own store takes no larger object.
-pub const MAX_BYTES: usize = 1024 * 1024;
+/// Largest manifest file, in bytes; a kubelet's limit. A file may hold many objects.
+pub const MAX_BYTES: usize = 10 << 20;
 /// Deepest nesting of lists and mappings; a Pod needs 12.
 pub const MAX_DEPTH: usize = 64;
 /// Most values in a file, those that aliases repeat included.
@@ -76,7 +76,7 @@ pub struct Stream {
 /// Reads a whole file.
 pub fn parse(bytes: &[u8]) -> Stream {
     if bytes.len() > MAX_BYTES {
-        let text = format!("the file has {} bytes; a manifest may have {MAX_BYTES} (1 MiB)", bytes.len());
+        let text = format!("the file has {} bytes; a manifest may have {MAX_BYTES} (10 MiB)", bytes.len());
         return Stream {
             error: Some(SyntaxError { mark: Mark { line: 1, column: 1 }, text }),
             ..Stream::default()

@@ -229,7 +229,7 @@ fn the_limits_hold() {
     assert!(error(&deep(MAX_DEPTH)).contains("nesting is deeper than 64 levels"));
     assert!(error(&"[".repeat(200_000)).contains("nesting is deeper than 64 levels"));
     assert!(error(&"- 1\n".repeat(MAX_NODES)).contains("more than 50000 values"));
-    assert!(error(&"#".repeat(MAX_BYTES + 1)).contains("a manifest may have 1048576 (1 MiB)"));
+    assert!(error(&"#".repeat(MAX_BYTES + 1)).contains("a manifest may have 10485760 (10 MiB)"));
     let mut nested = String::from("x0: &x0 [[[[[[[[[[1]]]]]]]]]]\n");
     for i in 1..8 {
         nested.push_str(&format!("x{i}: &x{i} [[[[[[[[[[*x{}]]]]]]]]]]\n", i - 1));

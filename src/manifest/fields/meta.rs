@@ -96,3 +96,15 @@ pub static SECRET: Object = Object {
         f("type", Text, HONOURED),
     ],
 };
+
+/// `PersistentVolumeClaim`. `claim.rs` says what has no effect; the table is for types and unknown fields.
+pub static PERSISTENT_VOLUME_CLAIM: Object = Object {
+    name: "PersistentVolumeClaim",
+    fields: &[
+        f("apiVersion", Text, HONOURED),
+        f("kind", Text, HONOURED),
+        f("metadata", super::Shape::Object(&OBJECT_META), HONOURED),
+        f("spec", super::Shape::Object(&super::volume::PERSISTENT_VOLUME_CLAIM_SPEC), HONOURED),
+        f("status", Any, HONOURED),
+    ],
+};

@@ -17,7 +17,7 @@ mod storage;
 mod tests;
 mod volume;
 
-pub use meta::{CONFIG_MAP, OBJECT_META, SECRET};
+pub use meta::{CONFIG_MAP, OBJECT_META, PERSISTENT_VOLUME_CLAIM, SECRET};
 pub use pod::POD;
 pub use resources::{RESOURCE_NAMES, resource_support};
 pub use volume::VOLUME;

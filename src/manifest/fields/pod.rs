@@ -95,8 +95,8 @@ pub static POD_SPEC: Object = Object {
         f(
             "readinessGates",
             Objects(&POD_READINESS_GATE),
-            refused(
-                "nothing sets these conditions without an API server, so the pod would never be ready; leave them out, or say it with a readinessProbe",
+            partly(
+                "nothing sets these conditions without an API server, so the pod runs and never becomes Ready, as on a kubelet alone; leave them out, or say it with a readinessProbe",
             ),
         ),
         f(

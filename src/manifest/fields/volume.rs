@@ -11,7 +11,7 @@ use super::storage::{
     PORTWORX_VOLUME_SOURCE, QUOBYTE_VOLUME_SOURCE, RBD_VOLUME_SOURCE, SCALE_IO_VOLUME_SOURCE,
     STORAGE_OS_VOLUME_SOURCE, VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE,
 };
-use super::{HONOURED, Lit, Object, Shape, Support, f, partly, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
 
 /// For volumes that live in a storage system.
 const DRIVER: Support =
@@ -42,7 +42,8 @@ pub static VOLUME: Object = Object {
             refused("this kind of volume is no longer run by kubelets either; clone in an init container"),
         ),
         f("glusterfs", Shape::Object(&GLUSTERFS_VOLUME_SOURCE), DRIVER),
-        f("hostPath", Shape::Object(&HOST_PATH_VOLUME_SOURCE), HONOURED),
+        f("hostPath", Shape::Object(&HOST_PATH_VOLUME_SOURCE), HONOURED)
+            .note("A path without any slash is the name of a claim, as with podman"),
         f("image", Shape::Object(&IMAGE_VOLUME_SOURCE), HONOURED)
             .note("Read-only, and programs in it cannot be executed"),
         f("iscsi", Shape::Object(&ISCSI_VOLUME_SOURCE), DRIVER),
@@ -50,7 +51,7 @@ pub static VOLUME: Object = Object {
         f("nfs", Shape::Object(&NFS_VOLUME_SOURCE), HONOURED)
             .note("By the host's `mount.nfs` (package nfs-common or nfs-utils), as a kubelet does"),
         f("persistentVolumeClaim", Shape::Object(&PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE), HONOURED).note(
-            "The directory `/var/lib/podling/claims/NAMESPACE/NAME`, made when missing, kept when pods go",
+            "The directory `/var/lib/podling/claims/NAMESPACE/NAME`, made when missing, kept when pods go; documents of claims may lie among the manifests and need not",
         ),
         f("photonPersistentDisk", Shape::Object(&PHOTON_PERSISTENT_DISK_VOLUME_SOURCE), DRIVER),
         f("portworxVolume", Shape::Object(&PORTWORX_VOLUME_SOURCE), DRIVER),
@@ -69,7 +70,7 @@ pub static EMPTY_DIR_VOLUME_SOURCE: Object = Object {
     name: "EmptyDirVolumeSource",
     fields: &[
         f("medium", Text, HONOURED),
-        f("mode", Int32, partly("it holds here; kubelets older than 1.37 do not know it and use 0777")),
+        f("mode", Int32, HONOURED).note("Kubelets older than 1.37 do not know it and use 0777"),
         f("sizeLimit", Quantity, HONOURED)
             .note("A hard limit with medium `Memory` and `HugePages`; on disk it is not enforced, as for static pods under a kubelet, which is warned about"),
     ],

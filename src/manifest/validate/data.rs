@@ -19,8 +19,8 @@ const TYPES: &[(&str, &[&[&str]])] = &[
     ("kubernetes.io/tls", &[&["tls.crt"], &["tls.key"]]),
 ];
 
-/// Checks a ConfigMap or Secret: name, namespace, and keys that stand in two places.
-pub fn data_object(kind: ObjectKind, findings: &mut Findings<'_>) {
+/// Checks name and namespace of an object.
+pub fn object_name(findings: &mut Findings<'_>) {
     let root = findings.root();
     let metadata = Path::root().field("metadata");
     for field in ["name", "namespace"] {
@@ -35,6 +35,12 @@ pub fn data_object(kind: ObjectKind, findings: &mut Findings<'_>) {
                 .broken(&path, format!("expected a string, got {}; put it in quotes", node.describe())),
         }
     }
+}
+
+/// Checks a ConfigMap or Secret: name, namespace, and keys that stand in two places.
+pub fn data_object(kind: ObjectKind, findings: &mut Findings<'_>) {
+    object_name(findings);
+    let root = findings.root();
     if kind == ObjectKind::ConfigMap {
         let keys = |field: &str| match root.get(field).map(|map| &map.kind) {
             Some(Kind::Map(entries)) => entries.iter().map(|e| e.key.as_str()).collect(),

@@ -162,7 +162,7 @@ fn user(user: Option<i64>, path: &Path, findings: &mut Findings<'_>) {
 fn mode(mode: Option<i32>, path: &Path, findings: &mut Findings<'_>) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         let octal = format!("{mode}");
-        let hint = if mode > 0 && octal.len() <= 4 && octal.bytes().all(|b| b < b'8') {
+        let hint = if mode > 0 && octal.len() <= 3 && octal.bytes().all(|b| b < b'8') {
             format!("; did you mean 0{octal}?")
         } else {
             String::new()

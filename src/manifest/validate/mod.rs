@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::annotations;
 use super::objects::Code;
 use super::positions::{Findings, Path};
-pub use data::{data_key, data_object, secret_data};
+pub use data::{data_key, data_object, object_name, secret_data};
 use words::{Refuse, SUBDOMAIN, is_subdomain, label, labels, qualified};
 
 /// Most bytes that all annotations may have together.

@@ -46,6 +46,10 @@ fn check_mount(
         findings.required(&path.field("mountPath"), "");
     } else if mount.mount_path.contains('\0') {
         findings.invalid(&path.field("mountPath"), mount.mount_path.as_str(), "must not contain NUL");
+    } else if mount.mount_path.split('/').all(|part| part.is_empty() || part == ".") {
+        // The API takes it, but no runtime can start such a container.
+        let why = "must not be the root, which would hide the whole image";
+        findings.invalid(&path.field("mountPath"), mount.mount_path.as_str(), why);
     }
     for (name, sub) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
         let Some(sub) = sub.as_deref().filter(|sub| !sub.is_empty()) else { continue };

@@ -238,12 +238,13 @@ fn volumes_have_one_source_each() {
         ],
     );
     in_spec(
-        "volumes: [{name: a, hostPath: {}}, {name: b, hostPath: {path: /a/../b, type: Dir}}, {name: c, hostPath: {path: x}}]",
+        "volumes: [{name: a, hostPath: {}}, {name: b, hostPath: {path: /a/../b, type: Dir}}, {name: c, hostPath: {path: x/y}}, {name: d, hostPath: {path: x, type: File}}, {name: e, hostPath: {path: x}}]",
         &[
             "spec.volumes[0].hostPath.path: Required value",
             "spec.volumes[1].hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
             "spec.volumes[1].hostPath.type: Unsupported value: \"Dir\": supported values: \"\", \"BlockDevice\", \"CharDevice\", \"Directory\", \"DirectoryOrCreate\", \"File\", \"FileOrCreate\", \"Socket\"",
-            "spec.volumes[2].hostPath.path: Invalid value: \"x\": must be an absolute path",
+            "spec.volumes[2].hostPath.path: Invalid value: \"x/y\": must be an absolute path, or without a type the name of a claim",
+            "spec.volumes[3].hostPath.path: Invalid value: \"x\": must be an absolute path, or without a type the name of a claim",
         ],
     );
     in_spec(
@@ -306,13 +307,23 @@ fn block_devices_come_of_volumes_that_can_be_some() {
 }
 
 #[test]
+fn nothing_is_mounted_over_the_whole_image() {
+    for path in ["/", "//", "/./"] {
+        let why = "must not be the root, which would hide the whole image";
+        let wanted =
+            format!("spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"{path}\": {why}");
+        in_container(&format!("volumeMounts: [{{name: v, mountPath: {path}}}]"), &[&wanted]);
+    }
+}
+
+#[test]
 fn modes_meant_in_octal_are_recognised() {
     in_spec(
-        "volumes: [{name: a, secret: {secretName: s, defaultMode: 600, items: [{key: k, path: /p, mode: 9999}]}}]",
+        "volumes: [{name: a, secret: {secretName: s, defaultMode: 600, items: [{key: k, path: /p, mode: 1000}]}}]",
         &[
             "spec.volumes[0].secret.defaultMode: Invalid value: 600: must be a number between 0 and 0777 (octal), both inclusive; did you mean 0600?",
             "spec.volumes[0].secret.items[0].path: Invalid value: \"/p\": must be a relative path",
-            "spec.volumes[0].secret.items[0].mode: Invalid value: 9999: must be a number between 0 and 0777 (octal), both inclusive",
+            "spec.volumes[0].secret.items[0].mode: Invalid value: 1000: must be a number between 0 and 0777 (octal), both inclusive",
         ],
     );
     in_spec(

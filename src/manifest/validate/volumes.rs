@@ -40,8 +40,11 @@ fn check_volume(volume: &Volume, spec: &PodSpec, path: &Path, findings: &mut Fin
             findings.required(&path.field("path"), "");
         }
         no_dots(&host.path, &path.field("path"), findings);
-        if !host.path.is_empty() && !host.path.starts_with('/') {
-            findings.invalid(&path.field("path"), host.path.as_str(), "must be an absolute path");
+        // A path without any slash is the name of a volume, as podman has it.
+        let named = is_subdomain(&host.path) && host.type_.as_deref().is_none_or(str::is_empty);
+        if !host.path.is_empty() && !host.path.starts_with('/') && !named {
+            let why = "must be an absolute path, or without a type the name of a claim";
+            findings.invalid(&path.field("path"), host.path.as_str(), why);
         }
         one_of(findings, &path.field("type"), host.type_.as_deref(), HOST_PATH_TYPES);
     }

@@ -159,3 +159,14 @@ fn a_pod_for_another_system_is_not_for_this_node() {
     );
     assert_eq!(refusal(&node, serde_json::json!({"os": {"name": "linux"}})), "");
 }
+
+#[test]
+fn what_stands_for_a_limit_that_is_not_set_is_what_the_reserves_leave() {
+    let node = capacity(|s| {
+        s.system_reserved.insert("cpu".into(), Quantity::parse("500m").expect("a quantity"));
+        s.kube_reserved.insert("memory".into(), Quantity::parse("1Gi").expect("a quantity"));
+        s.capacity.insert("ephemeral-storage".into(), Quantity::parse("7").expect("a quantity"));
+    });
+    let expected = Allocatable { milli_cpu: 1500, memory: 3 << 30, ephemeral_storage: 7 };
+    assert_eq!(node.for_pods(), expected);
+}

@@ -105,7 +105,7 @@ fn a_resize_policy_of_restart_container_restarts_that_container() {
         let new = policy.replace("limits: {memory: 32Mi}", "limits: {memory: 64Mi}");
         Changes::between(&manifest(policy), &manifest(&new))
     };
-    assert!(between(&policy("memory")).restarts("web"));
+    assert!(between(&policy("memory")).ends("web"));
     assert!(between(&policy("cpu")).is_resize());
     // The policy itself is no reason.
     assert!(Changes::between(&manifest(BASE), &manifest(&policy("memory"))).is_harmless());
@@ -128,7 +128,18 @@ fn the_order_of_containers_is_no_change_to_what_runs() {
     let web = BASE.find("  - name: web").expect("web");
     let side = BASE.find("  - {name: side").expect("side");
     let swapped = format!("{}{}{}", &BASE[..web], &BASE[side..], &BASE[web..side]);
-    assert!(Changes::between(&manifest(BASE), &manifest(&swapped)).is_harmless());
+    let changes = Changes::between(&manifest(BASE), &manifest(&swapped));
+    assert_eq!(changes.summary(), "nothing restarts (spec.containers (order): web, side -> side, web)");
+}
+
+#[test]
+fn a_container_that_is_removed_ends_by_its_old_entry_and_init_containers_that_ended_are_not_restarted() {
+    let without = BASE.replace("  - {name: side, image: i:1}\n", "");
+    assert!(Changes::between(&manifest(BASE), &manifest(&without)).ends("side"));
+    let old = BASE.replace("  volumes", "  initContainers: [{name: first, image: i:1}]\n  volumes");
+    let new = old.replace("labels: {a: b}", "labels: {a: b}, annotations: {podling.dev/ulimits: nofile=9}");
+    let changes = Changes::between(&manifest(&old), &manifest(&new));
+    assert!(changes.summary().starts_with("restarting side, web ("), "{}", changes.summary());
 }
 
 #[test]

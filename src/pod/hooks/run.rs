@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler};
+use tokio::time::Instant;
 
 use super::Verdict;
 use crate::probe::http::{HttpGet, get};
 use crate::probe::target;
-use crate::runtime::{ExecPurpose, ExecResult, Runtime};
+use crate::runtime::{ExecError, ExecPurpose, ExecResult, Runtime};
 
 /// The program and version that hooks show themselves as, as the kubelet's do.
 const AGENT: &str = "kube-lifecycle/1.36";
+/// Before a containerd that went is asked what became of a command.
+const AGAIN: Duration = Duration::from_millis(500);
 /// Most of a command's output that is shown.
 const SHOWN: usize = 512;
 
@@ -58,16 +61,25 @@ impl Job {
     }
 
     async fn exec(&self, command: &[String]) -> Verdict {
-        let result = match self.ran {
-            None => self.runtime.exec_sync(&self.id, self.purpose, command, self.limit).await,
-            Some(_) => match self.runtime.await_exec(&self.id, self.purpose, self.limit).await {
-                Some(result) => Ok(result),
-                None => {
-                    return Ok(Some(
-                        "podling was restarted while it ran; how it ended is not known".to_owned(),
-                    ));
+        let until = Instant::now() + self.limit;
+        let left = || until.saturating_duration_since(Instant::now());
+        let mut begun = self.ran.is_some();
+        let result = loop {
+            if begun
+                && let Some(known) =
+                    self.runtime.await_exec(&self.id, self.purpose, command, left()).await.transpose()
+            {
+                break known;
+            }
+            // Not begun, or no more than written down as begun by a podling that was killed then.
+            match self.runtime.exec_sync(&self.id, self.purpose, command, left()).await {
+                // It may run on, or have ended well: containerd says so when it is back.
+                Err(ExecError::Unheard { .. }) if !left().is_zero() => {
+                    begun = true;
+                    tokio::time::sleep(AGAIN.min(left())).await;
                 }
-            },
+                result => break result,
+            }
         };
         match result {
             Ok(ExecResult { code: 0, .. }) => Ok(None),

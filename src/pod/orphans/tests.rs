@@ -61,6 +61,7 @@ fn a_manifest_that_describes_it_takes_an_orphan_back_as_its_newest_container_sta
         seen: jiff::Timestamp::now(),
         source: "file",
         stopped: false,
+        leaving: false,
         restarts: 0,
         trouble: None,
     };

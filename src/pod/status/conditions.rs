@@ -30,10 +30,11 @@ pub(super) fn pod_conditions(
 ) -> Vec<PodCondition> {
     let unready = unready(facts, init, regular, phase);
     let succeeded = phase == "Succeeded";
+    let gated = unready.clone().or_else(|| gates(facts));
     let mut list = vec![
         ("PodReadyToStartContainers", facts.sandbox == SandboxState::Ready, None),
         ("Initialized", initialized || succeeded, uninitialized(facts, init, succeeded, initialized)),
-        ("Ready", unready.is_none(), unready.clone()),
+        ("Ready", gated.is_none(), gated),
         ("ContainersReady", unready.is_none(), unready),
         ("PodScheduled", true, None),
     ];
@@ -71,6 +72,17 @@ fn unready(facts: &Facts<'_>, init: &[ContainerStatus], regular: &[ContainerStat
         return None;
     }
     reason("ContainersNotReady", &format!("containers with unready status: [{}]", names.join(" ")))
+}
+
+/// Readiness gates wait for conditions that only an API server could be told.
+fn gates(facts: &Facts<'_>) -> Reason {
+    let gates = facts.spec.readiness_gates.iter().flatten();
+    let texts: Vec<_> = gates
+        .map(|g| {
+            format!("corresponding condition of pod readiness gate {:?} does not exist.", g.condition_type)
+        })
+        .collect();
+    (!texts.is_empty()).then(|| ("ReadinessGatesNotReady".to_owned(), texts.join(", ")))
 }
 
 fn uninitialized(facts: &Facts<'_>, init: &[ContainerStatus], succeeded: bool, initialized: bool) -> Reason {

@@ -9,6 +9,7 @@ use super::{Facts, Waiting, time};
 use crate::pod::plan::{Instance, entries, is_sidecar};
 use crate::runtime::Kind;
 use crate::store::{ContainerHistory, Exit, HookPhase};
+use crate::system::signal_names;
 
 /// Bytes that the termination messages of a pod share, as the kubelet's.
 const MESSAGES_MAX: usize = 12 << 10;
@@ -52,9 +53,15 @@ pub(super) fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> Cont
             .resources
             .clone()
             .filter(|r| running.is_some() && *r != ResourceRequirements::default()),
-        stop_signal: spec.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()),
+        stop_signal: stop_signal(spec, history),
         ..ContainerStatus::default()
     }
+}
+
+/// The manifest's, else that of the image, else the one without either; none before the first run.
+fn stop_signal(spec: &Container, history: &ContainerHistory) -> Option<String> {
+    let of_manifest = spec.lifecycle.as_ref().and_then(|l| l.stop_signal.clone());
+    of_manifest.or_else(|| signal_names::name(history.stop_signal?))
 }
 
 /// What a container that runs waits for: its `postStart` hook, or its end since that failed.

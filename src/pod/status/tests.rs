@@ -258,16 +258,37 @@ fn a_sidecar_of_the_earlier_manifest_counts_and_other_init_containers_do_not() {
 }
 
 #[test]
-fn the_stop_signal_of_the_manifest_is_told() {
+fn the_stop_signal_of_manifest_or_image_is_told() {
     let mut case = Case::new(&[], &["a"]).running("a");
     let signal =
         |case: &mut Case| case.status().container_statuses.expect("there is one")[0].stop_signal.clone();
     assert_eq!(signal(&mut case), None);
+    case.record.containers.get_mut("a").expect("it runs").stop_signal = Some(3);
+    assert_eq!(signal(&mut case).as_deref(), Some("SIGQUIT"));
     case.spec.containers[0].lifecycle = Some(k8s_openapi::api::core::v1::Lifecycle {
         stop_signal: Some("SIGUSR1".into()),
         ..Default::default()
     });
     assert_eq!(signal(&mut case).as_deref(), Some("SIGUSR1"));
+}
+
+#[test]
+fn a_pod_with_readiness_gates_runs_and_is_never_ready_and_says_for_what() {
+    let mut case = Case::new(&[], &["a"]).running("a");
+    let gate = |name: &str| k8s_openapi::api::core::v1::PodReadinessGate { condition_type: name.into() };
+    case.spec.readiness_gates = Some(vec![gate("example.com/a"), gate("b")]);
+    let status = case.status();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(condition(&status, "ContainersReady").status, "True");
+    let ready = condition(&status, "Ready");
+    assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("ReadinessGatesNotReady")));
+    assert_eq!(
+        ready.message.as_deref(),
+        Some(
+            "corresponding condition of pod readiness gate \"example.com/a\" does not exist., \
+             corresponding condition of pod readiness gate \"b\" does not exist."
+        )
+    );
 }
 
 #[test]

@@ -27,8 +27,9 @@ fn without_configuration_a_registry_is_asked_itself() {
 fn the_machine_itself_is_asked_by_plain_http_first() {
     for local in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.1.2.3", "[::1]:5000"] {
         let endpoints = HostsConfig::default().endpoints(local).unwrap();
-        assert_eq!(origins(&endpoints), [format!("http://{local}"), format!("https://{local}")]);
-        assert!(endpoints[1].fallback && endpoints[1].tls.skip_verify);
+        assert_eq!(origins(&endpoints), [format!("http://{local}")]);
+        assert_eq!(endpoints[0].alternative, Some(format!("https://{local}")));
+        assert!(endpoints[0].connect.tls.skip_verify);
     }
     assert_eq!(HostsConfig::default().endpoints("localhost.io").unwrap().len(), 1);
 }
@@ -47,14 +48,16 @@ fn mirrors_come_in_the_order_of_the_file_and_then_the_server() {
     "#;
     let all = parsed(text, "docker.io");
     let expected =
-        ["https://z.mirror", "http://a.mirror:5000", "https://m.mirror", "https://registry-1.docker.io"];
+        ["https://z.mirror", "https://a.mirror:5000", "https://m.mirror", "https://registry-1.docker.io"];
     assert_eq!(origins(&all), expected);
     let prefixes: Vec<_> = all.iter().map(|e| e.prefix.as_str()).collect();
     assert_eq!(prefixes, ["/v2", "/hub/v2", "/v2/proxy", "/v2"]);
     assert_eq!(all.iter().map(|e| e.resolves).collect::<Vec<_>>(), [true, false, true, true]);
+    // It says how to do TLS, and http: as containerd does, TLS is tried first.
+    assert_eq!(all[1].alternative.as_deref(), Some("http://a.mirror:5000"));
     assert_eq!(all[0].mirror_of.as_deref(), Some("docker.io"));
     assert_eq!(all[3].mirror_of, None);
-    assert!(all[1].tls.skip_verify && !all[0].tls.skip_verify);
+    assert!(all[1].connect.tls.skip_verify && !all[0].connect.tls.skip_verify);
 }
 
 #[test]
@@ -77,15 +80,19 @@ fn certificates_are_files_lists_or_pairs_beside_the_file() {
           client = [["both.pem", ""]]
         [host."https://d"]
           client = ["me.cert", "me.key"]
+        [host."https://e"]
+          client = ["a.pem", "b.pem", "c.pem"]
     "#;
     let all = parsed(text, "r.io");
-    let pair = |a: &str, b: &str| Some((Path::new("/c/r").join(a), Path::new("/c/r").join(b)));
-    assert_eq!(all[0].tls.authorities, [Path::new("/c/r/ca.crt")]);
-    assert_eq!(all[0].tls.identity, pair("me.cert", "me.key"));
-    assert_eq!(all[1].tls.authorities, [Path::new("/c/r/one.pem"), Path::new("/abs/two.pem")]);
-    assert_eq!(all[1].tls.identity, pair("both.pem", "both.pem"));
-    assert_eq!(all[2].tls.identity, pair("both.pem", "both.pem"));
-    assert_eq!(all[3].tls.identity, pair("me.cert", "me.key"));
+    let pair = |a: &str, b: &str| (Path::new("/c/r").join(a), Path::new("/c/r").join(b));
+    assert_eq!(all[0].connect.tls.authorities, [Path::new("/c/r/ca.crt")]);
+    let identities = |n: usize| all[n].connect.tls.identities.clone();
+    assert_eq!(identities(0), [pair("me.cert", "me.key"), pair("other.cert", "other.cert")]);
+    assert_eq!(all[1].connect.tls.authorities, [Path::new("/c/r/one.pem"), Path::new("/abs/two.pem")]);
+    assert_eq!(identities(1), [pair("both.pem", "both.pem")]);
+    assert_eq!(identities(2), [pair("both.pem", "both.pem")]);
+    assert_eq!(identities(3), [pair("me.cert", "me.key")]);
+    assert_eq!(identities(4), ["a.pem", "b.pem", "c.pem"].map(|f| pair(f, f)));
 }
 
 #[test]
@@ -108,11 +115,40 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
             "capabilities: \"fetch\" is none; there are pull, resolve and push",
         ),
         ("[host.\"https://u:p@a\"]", "credentials do not belong here"),
+        ("dial_timeout = \"soon\"", "dial_timeout: \"soon\" is no duration such as \"5s\""),
+        (
+            "[host.\"https://a\"]\nproxy = \"socks5://me:secret@p\"",
+            "proxy: it is not the address of an HTTP proxy",
+        ),
         ("[host.\"https://a\"]\nca = 1", "ca: must be the path of a file, or a list of such"),
     ] {
         let e = wrong(text);
         assert!(e.contains(expected), "{e}");
+        assert!(!e.contains("secret"), "{e}");
     }
+}
+
+#[test]
+fn limits_and_proxies_are_those_of_one_server() {
+    let text = r#"
+        proxy = "http://me:p@one.proxy:3128"
+        capabilities = []
+        [host."https://a"]
+          dial_timeout = "1s"
+        [host."https://b"]
+          proxy = "two.proxy:8080"
+          dial_timeout = "0s"
+    "#;
+    let all = parsed(text, "r.io");
+    let limit = |n: usize| all[n].connect.dial_timeout.map(|d| d.as_secs());
+    assert_eq!([limit(0), limit(1), limit(2)], [Some(1), None, None]);
+    let proxy = |n: usize| all[n].connect.proxy.as_ref().map(ToString::to_string);
+    assert_eq!(
+        [proxy(0), proxy(1), proxy(2)],
+        [None, Some("two.proxy:8080".to_owned()), Some("one.proxy:3128".to_owned())]
+    );
+    // An empty list of capabilities is none given.
+    assert!(all[2].resolves && all[2].pulls);
 }
 
 #[test]
@@ -143,8 +179,12 @@ fn dockers_layout_of_certificates_is_read() {
         std::fs::write(dir.join(name), "x").unwrap();
     }
     let at = HostsConfig { dirs: vec![base.path().to_owned()] }.endpoints("reg.io").unwrap();
-    assert_eq!(at[0].tls.authorities, [dir.join("ca.crt")]);
-    assert_eq!(at[0].tls.identity, Some((dir.join("client.cert"), dir.join("client.key"))));
+    assert_eq!(at[0].connect.tls.authorities, [dir.join("ca.crt")]);
+    assert_eq!(at[0].connect.tls.identities, [(dir.join("client.cert"), dir.join("client.key"))]);
+    // containerd takes an empty file for none.
+    std::fs::write(dir.join("hosts.toml"), "").unwrap();
+    let again = HostsConfig { dirs: vec![base.path().to_owned()] }.endpoints("reg.io").unwrap();
+    assert_eq!(again, at);
 }
 
 #[test]
@@ -172,4 +212,31 @@ fn usual_mistakes_are_found() {
         assert!(findings.contains(expected), "{expected} in:\n{findings}");
     }
     assert_eq!(findings.lines().count(), 5, "{findings}");
+}
+
+#[test]
+fn what_containerd_is_told_about_registries_is_said_not_to_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
+    let text = r#"
+        version = 2
+        [plugins."io.containerd.grpc.v1.cri".registry]
+          config_path = "/etc/containerd/certs.d:/srv/certs.d"
+        [plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
+          endpoint = ["https://m"]
+        [plugins."io.containerd.grpc.v1.cri".registry.configs."m".auth]
+          password = "secret"
+    "#;
+    std::fs::write(&file, text).unwrap();
+    let findings = lint_containerd(&file, &["/etc/containerd/certs.d".into()]).join("\n");
+    for expected in [
+        "registry.mirrors is for containerd's CRI and is not read; name mirrors in <registry>/hosts.toml",
+        "registry.configs is for containerd's CRI and is not read",
+        "registry.config_path names /srv/certs.d, which is not read",
+    ] {
+        assert!(findings.contains(expected), "{expected} in:\n{findings}");
+    }
+    assert_eq!(findings.lines().count(), 3);
+    assert!(!findings.contains("secret"));
+    assert!(lint_containerd(&dir.path().join("none"), &[]).is_empty());
 }

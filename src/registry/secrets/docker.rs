@@ -18,9 +18,9 @@ const FILE_MAX: u64 = 1 << 20;
 #[serde(rename_all = "camelCase")]
 struct Config {
     #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: Option<BTreeMap<String, Entry>>,
     #[serde(default)]
-    cred_helpers: BTreeMap<String, String>,
+    cred_helpers: Option<BTreeMap<String, String>>,
     #[serde(default)]
     creds_store: Option<String>,
 }
@@ -63,7 +63,7 @@ pub fn of_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Keys, SecretError> 
     if let Some(bytes) = data.get(".dockerconfigjson") {
         let key = ".dockerconfigjson";
         let config: Config = serde_json::from_slice(bytes).map_err(|e| wrong(key, place(&e)))?;
-        return keys(config.auths).map_err(|why| wrong(key, why));
+        return keys(config.auths.unwrap_or_default()).map_err(|why| wrong(key, why));
     }
     let Some(bytes) = data.get(".dockercfg") else { return Err(SecretError::Kind) };
     let auths = serde_json::from_slice(bytes).map_err(|e| wrong(".dockercfg", place(&e)))?;
@@ -75,15 +75,52 @@ fn place(e: &serde_json::Error) -> String {
     format!("it is not the expected JSON at line {}, column {}", e.line(), e.column())
 }
 
-/// The credentials of a file, those of its helpers for `hosts` included; none when there is no such file.
-pub(super) async fn of_file(path: &Path, hosts: &[&str]) -> Result<Option<Keys>, String> {
-    let wrong = |why: String| format!("{}: {why}", path.display());
+/// The credentials of a file, those of its helpers for `hosts` included, and what went wrong; none when there is no
+/// such file. One entry that cannot be used, or a helper that fails, takes nothing from the others.
+pub(super) async fn of_file(path: &Path, hosts: &[&str]) -> (Keys, Vec<String>) {
+    let mut problems = Vec::new();
+    let mut found = Keys::default();
+    let config = match config(path) {
+        Ok(Some(config)) => config,
+        Ok(None) => return (found, problems),
+        Err(why) => return (found, vec![format!("{}: {why}", path.display())]),
+    };
+    for (server, entry) in config.auths.unwrap_or_default() {
+        let host = bare(&server);
+        match entry.credential() {
+            Ok(credential) => found.add(server, credential),
+            Err(why) if hosts.contains(&host) => {
+                problems.push(format!("{}: auths[{server:?}]: {why}", path.display()));
+            }
+            // Of no concern here.
+            Err(_) => {}
+        }
+    }
+    let helpers = config.cred_helpers.unwrap_or_default();
+    for host in hosts {
+        let own = helpers.iter().find(|(key, _)| bare(key) == *host);
+        let Some((server, helper)) = own.map(|(k, h)| (k.clone(), h)).or_else(|| {
+            let server = if *host == "index.docker.io" { "https://index.docker.io/v1/" } else { host };
+            config.creds_store.as_ref().filter(|s| !s.is_empty()).map(|s| (server.to_owned(), s))
+        }) else {
+            continue;
+        };
+        match helper::get(helper, &server).await {
+            Ok(Some(credential)) => found.add((*host).to_owned(), credential),
+            Ok(None) => {}
+            Err(why) => problems.push(format!("{}: {why}", path.display())),
+        }
+    }
+    (found, problems)
+}
+
+fn config(path: &Path) -> Result<Option<Config>, String> {
     let text = match read(path) {
         Ok(text) => text,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        Err(e) => return Err(wrong(e.to_string())),
+        Err(e) => return Err(e.to_string()),
     };
     // The older file is the inner table alone.
     let old = path.file_name().is_some_and(|n| n == ".dockercfg");
@@ -91,21 +128,7 @@ pub(super) async fn of_file(path: &Path, hosts: &[&str]) -> Result<Option<Keys>,
         true => serde_json::from_slice(&text).map(|auths| Config { auths, ..Config::default() }),
         false => serde_json::from_slice::<Config>(&text),
     };
-    let config = config.map_err(|e| wrong(place(&e)))?;
-    let mut found = keys(config.auths).map_err(wrong)?;
-    for host in hosts {
-        let own = config.cred_helpers.iter().find(|(key, _)| bare(key) == *host);
-        let Some((server, helper)) = own.map(|(k, h)| (k.clone(), h)).or_else(|| {
-            let server = if *host == "index.docker.io" { "https://index.docker.io/v1/" } else { host };
-            config.creds_store.as_ref().filter(|s| !s.is_empty()).map(|s| (server.to_owned(), s))
-        }) else {
-            continue;
-        };
-        if let Some(credential) = helper::get(helper, &server).await.map_err(wrong)? {
-            found.add((*host).to_owned(), credential);
-        }
-    }
-    Ok(Some(found))
+    config.map(Some).map_err(|e| place(&e))
 }
 
 fn bare(key: &str) -> &str {

@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -12,6 +13,9 @@ use super::Credential;
 
 /// How long a program may take; some ask over the network.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest text taken over from a program, in characters.
+const SAID_MAX: usize = 200;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -31,11 +35,13 @@ pub(super) async fn get(name: &str, server: &str) -> Result<Option<Credential>, 
         run(command, server.as_bytes(), PATIENCE).await.map_err(|e| format!("{program}: {e}"))?;
     // It says so by failing, with one of a few messages.
     if code != 0 {
-        let said = String::from_utf8_lossy(&output).trim().to_owned();
+        let said = String::from_utf8_lossy(&output);
+        let said = said.trim().lines().next().unwrap_or_default();
         if said.contains("not found") {
             return Ok(None);
         }
-        return Err(format!("{program} ended with {code}"));
+        let said: String = said.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect();
+        return Err(format!("{program} ended with {code}: {said}").trim_end_matches(": ").to_owned());
     }
     let answer: Answer = serde_json::from_slice(&output)
         .map_err(|_| format!("{program}: its answer is not the expected JSON"))?;
@@ -53,8 +59,11 @@ pub(super) async fn run(
     limit: Duration,
 ) -> Result<(i32, Vec<u8>), String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    // A script starts others; at the end of the patience all of them go.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("cannot start it: {e}"))?;
+    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let run = async {
-        let mut child = command.spawn().map_err(|e| format!("cannot start it: {e}"))?;
         if let Some(mut stdin) = child.stdin.take() {
             // One that does not read ends all the same, and its answer counts.
             let _ = stdin.write_all(input).await;
@@ -63,6 +72,12 @@ pub(super) async fn run(
     };
     match timeout(limit, run).await {
         Ok(output) => output.map(|o| (o.status.code().unwrap_or(-1), o.stdout)),
-        Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
+        Err(_) => {
+            if let Some(group) = group {
+                // Nothing is left to be done where it has ended meanwhile.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            Err(format!("no answer within {} s", limit.as_secs()))
+        }
     }
 }

@@ -103,18 +103,16 @@ impl Keyring {
             images.iter().for_each(|image| keys.of(image).for_each(&mut take));
         }
         for path in &self.files {
-            match docker::of_file(path, &hosts).await {
-                Ok(Some(keys)) => images.iter().for_each(|image| keys.of(image).for_each(&mut take)),
-                Ok(None) => {}
-                Err(e) => problems.push(e),
-            }
+            let (keys, wrong) = docker::of_file(path, &hosts).await;
+            images.iter().for_each(|image| keys.of(image).for_each(&mut take));
+            problems.extend(wrong);
         }
         if let Some(plugins) = &self.plugins {
-            for image in images.iter().take(1) {
-                let (keys, wrong) = plugins.ask(image).await;
-                keys.iter().for_each(|keys| keys.of(image).for_each(&mut take));
-                problems.extend(wrong.into_iter().map(|e| e.to_string()));
-            }
+            // The name that an image of Docker Hub has, by which a kubelet asks.
+            let image = if hosts.len() > 1 { format!("docker.io/{repository}") } else { images[0].clone() };
+            let (keys, wrong) = plugins.ask(&image).await;
+            keys.iter().for_each(|keys| keys.of(&image).for_each(&mut take));
+            problems.extend(wrong.into_iter().map(|e| e.to_string()));
         }
         (found, problems)
     }

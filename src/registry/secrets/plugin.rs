@@ -59,6 +59,8 @@ struct Provider {
     args: Vec<String>,
     #[serde(default)]
     env: Vec<Variable>,
+    #[serde(default)]
+    token_attributes: Option<serde_json::Value>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -113,7 +115,16 @@ impl Plugins {
                 return Err(wrong(format!("provider {:?} has no matchImages", provider.name)));
             }
         }
-        Ok(Self { providers: config.providers, dir: dir.to_owned(), cache: Mutex::default() })
+        let (skipped, providers): (Vec<_>, Vec<_>) =
+            config.providers.into_iter().partition(|p| p.token_attributes.is_some());
+        for provider in skipped {
+            tracing::warn!(
+                "{}: provider {:?} is not asked: tokenAttributes needs tokens that only an API server gives",
+                file.display(),
+                provider.name
+            );
+        }
+        Ok(Self { providers, dir: dir.to_owned(), cache: Mutex::default() })
     }
 
     /// Asks each plugin that is for `image`.

@@ -93,6 +93,22 @@ async fn a_damaged_file_is_named_and_the_others_count() {
 }
 
 #[tokio::test]
+async fn an_entry_that_cannot_be_used_and_a_helper_that_fails_take_nothing_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.json");
+    let text = r#"{"auths": {"reg.io": {"username": "a", "password": "b"}, "bad.io": {"auth": "?"}},
+                   "credHelpers": null, "credsStore": "podling-test-none"}"#;
+    std::fs::write(&file, text).unwrap();
+    let (found, problems) = ring(&[&file]).lookup("reg.io", "x").await;
+    assert_eq!((found.len(), problems.len()), (1, 1), "{problems:?}");
+    let (found, problems) = ring(&[&file]).lookup("bad.io", "x").await;
+    assert!(
+        found.is_empty() && problems[0].ends_with("auths[\"bad.io\"]: auth is not base64"),
+        "{problems:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_missing_helper_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.json");
@@ -125,6 +141,7 @@ async fn a_plugin_is_asked_for_its_images_and_its_answer_is_kept() {
     assert_eq!(names(&ring, "eu.reg.io", "a").await, ["me:p"]);
     assert_eq!(names(&ring, "eu.reg.io", "b").await, ["me:p"]);
     assert!(names(&ring, "other.io", "a").await.is_empty());
+    assert!(names(&ring, "registry-1.docker.io", "library/a").await.is_empty());
     let said = std::fs::read_to_string(&calls).unwrap();
     assert_eq!(said.matches("CredentialProviderRequest").count(), 1, "{said}");
     assert!(said.contains(r#""image":"eu.reg.io/a""#) && said.ends_with("one\n"), "{said}");

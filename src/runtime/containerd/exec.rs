@@ -1,5 +1,6 @@
 //! Processes run inside a running container, their input and output through FIFOs.
 
+mod orphans;
 mod stdin;
 
 use std::io;
@@ -12,6 +13,7 @@ use containerd_client::services::v1::{
     CloseIoRequest, DeleteProcessRequest, ExecProcessRequest, GetRequest, KillRequest, ResizePtyRequest,
     StartRequest,
 };
+use containerd_client::types::v1::Status;
 use oci_spec::runtime::{BoxBuilder, Process, Spec};
 use prost_types::Any;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -19,6 +21,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
+pub use self::orphans::adopt as adopt_fifos;
 pub use self::stdin::ExecStdin;
 use self::stdin::open_stdin;
 use super::Containerd;
@@ -27,6 +30,8 @@ use super::error::RuntimeError;
 
 const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 const SIGKILL: u32 = 9;
+/// Longer than a shim waits for the other end of a FIFO.
+const SHIM_WAITS: Duration = Duration::from_secs(40);
 
 /// A process to run in a container.
 #[derive(Clone, Debug)]
@@ -44,6 +49,8 @@ pub struct ExecRequest {
     /// Name of the process among those of its container, so that a later podling finds it again; any when
     /// none. A name that is in use is an error of class `AlreadyExists`.
     pub name: Option<String>,
+    /// Leave it alone where containerd went before it said whether it started: it is asked for by its name later.
+    pub lasting: bool,
 }
 
 impl ExecRequest {
@@ -61,7 +68,7 @@ impl ExecRequest {
             env.push("TERM=xterm".to_owned());
             process.set_env(Some(env));
         }
-        Some(Self { process, stdin, terminal, size: None, merged: false, name: None })
+        Some(Self { process, stdin, terminal, size: None, merged: false, name: None, lasting: false })
     }
 }
 
@@ -80,6 +87,17 @@ pub struct ExecSession {
     pub pid: u32,
     remote: Arc<Remote>,
     fifos: Option<TempDir>,
+}
+
+/// How far a process in a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecState {
+    /// It was not started.
+    Created,
+    /// It runs; the host's id of it.
+    Running(u32),
+    /// It has ended.
+    Ended,
 }
 
 /// What a short command printed.
@@ -157,7 +175,13 @@ impl Containerd {
         }
         added?;
         session.remote.exited.store(false, Ordering::Relaxed);
-        session.pid = session.remote.start().await?;
+        session.pid = match session.remote.start().await {
+            Err(e) if request.lasting && e.class().is_transient() => {
+                session.lose();
+                return Err(e);
+            }
+            started => started?,
+        };
         if let Some(path) = stdin {
             let pipe = open_stdin(&path).await.map_err(local)?;
             session.stdin = Some(ExecStdin { pipe: Some(pipe), remote: session.remote.clone() });
@@ -173,16 +197,21 @@ impl Containerd {
 }
 
 impl Containerd {
-    /// The host's id of the process `name` in container `id`, if it is known; 0 when it has not started.
-    pub async fn exec_pid(&self, id: &str, name: &str) -> Result<Option<u32>, RuntimeError> {
+    /// How far the process `name` in container `id` is, if it is known.
+    pub async fn exec_state(&self, id: &str, name: &str) -> Result<Option<ExecState>, RuntimeError> {
         let mut client = self.tasks_client();
         let request = self.request(GetRequest { container_id: id.to_owned(), exec_id: name.to_owned() });
         let call = client.get(request);
-        match self.call("get exec in container", id, DEADLINE_STATE, Lane::Shim, call).await {
-            Ok(answer) => Ok(answer.process.map(|p| p.pid)),
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
-        }
+        let process = match self.call("get exec in container", id, DEADLINE_STATE, Lane::Shim, call).await {
+            Ok(answer) => answer.process,
+            Err(e) if e.is_not_found() => None,
+            Err(e) => return Err(e),
+        };
+        Ok(process.map(|p| match p.status() {
+            Status::Stopped => ExecState::Ended,
+            _ if p.pid == 0 => ExecState::Created,
+            _ => ExecState::Running(p.pid),
+        }))
     }
 
     /// Waits for the end of the process `name` in container `id`; its exit code, also when it has ended already.
@@ -218,6 +247,21 @@ impl ExecSession {
         self.remote.delete().await;
         self.remote.recorded.store(false, Ordering::Relaxed);
         self.fifos = None;
+    }
+
+    /// Lets go of a process that may have been started. The FIFOs stay as long as a shim may wait for them.
+    fn lose(mut self) {
+        self.remote.recorded.store(false, Ordering::Relaxed);
+        let held = (self.stdout.take(), self.stderr.take(), self.fifos.take());
+        tokio::spawn(async move {
+            tokio::time::sleep(SHIM_WAITS).await;
+            drop(held);
+        });
+    }
+
+    /// Lets go of a process that has ended; containerd keeps its record.
+    pub fn leave(self) {
+        self.remote.recorded.store(false, Ordering::Relaxed);
     }
 
     /// Sends `signal` to the process.
@@ -278,12 +322,14 @@ impl Drop for ExecSession {
         // Outside a runtime nothing can be sent; the FIFOs then go with their directory.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (remote, fifos) = (self.remote.clone(), self.fifos.take());
+        // A shim that is just starting it waits until both ends are open, and holds up all its containers then.
+        let pipes = (self.stdout.take(), self.stderr.take());
         if !remote.recorded.load(Ordering::Relaxed) {
             return;
         }
         runtime.spawn(async move {
             remote.delete().await;
-            drop(fifos);
+            drop((pipes, fifos));
         });
     }
 }

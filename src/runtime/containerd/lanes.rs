@@ -6,33 +6,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-tokio::task_local! {
-    /// How important the pod is for which this task works: its priority.
-    static IMPORTANCE: i32;
+use crate::manifest::PodKey;
+
+/// A pod's place in the order of starts: those of higher priority first, then those that others start after, then
+/// by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// The pod's priority.
+    pub priority: Reverse<i32>,
+    /// How many others have to start before it, one after the other.
+    pub depth: usize,
+    /// The pod.
+    pub key: PodKey,
 }
 
-/// Runs something for a pod of this priority: its starts pass those of less important pods in the queue.
-pub async fn with_importance<T>(priority: i32, work: impl Future<Output = T>) -> T {
-    IMPORTANCE.scope(priority, work).await
+tokio::task_local! {
+    /// The rank of the pod for which this task works.
+    static RANK: Rank;
+}
+
+/// Runs something for a pod of this rank: its starts pass those of pods that come after it in the queue.
+pub async fn with_rank<T>(rank: Rank, work: impl Future<Output = T>) -> T {
+    RANK.scope(rank, work).await
 }
 
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// By importance, then in the order of arrival.
-    queue: BTreeMap<(Reverse<i32>, u64), oneshot::Sender<Permit>>,
+    /// By rank, then in the order of arrival; what is done for no pod comes first.
+    queue: BTreeMap<(Option<Rank>, u64), oneshot::Sender<Permit>>,
     arrivals: u64,
 }
 
-/// So many at a time, the most important first.
+/// So many at a time, in the order of ranks.
 #[derive(Clone, Debug)]
-pub(super) struct RankedQueue {
+pub struct RankedQueue {
     state: Arc<Mutex<State>>,
 }
 
 /// The right to go on, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub struct Permit {
     queue: Option<RankedQueue>,
 }
 
@@ -45,14 +59,15 @@ impl Drop for Permit {
 }
 
 impl RankedQueue {
+    /// A queue that lets so many go on at a time.
     pub fn new(at_a_time: usize) -> Self {
         let state = State { free: at_a_time, queue: BTreeMap::new(), arrivals: 0 };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Waits for its turn, at the importance of the task's pod.
+    /// Waits for its turn, at the rank of the task's pod.
     pub async fn acquire(&self) -> Permit {
-        let importance = IMPORTANCE.try_with(|i| *i).unwrap_or(0);
+        let rank = RANK.try_with(Rank::clone).ok();
         let turn = {
             let mut state = self.lock();
             if state.free > 0 {
@@ -61,7 +76,7 @@ impl RankedQueue {
             }
             let (tx, rx) = oneshot::channel();
             state.arrivals += 1;
-            let place = (Reverse(importance), state.arrivals);
+            let place = (rank, state.arrivals);
             state.queue.insert(place, tx);
             rx
         };
@@ -100,14 +115,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_more_important_go_first_and_equals_in_the_order_of_arrival() {
+    async fn the_queue_goes_by_rank_and_not_by_arrival() {
         let queue = RankedQueue::new(1);
         let first = queue.acquire().await;
         let done = Arc::new(Mutex::new(Vec::new()));
         let mut jobs = Vec::new();
-        for (name, importance) in [("a", 0), ("b", 5), ("c", 0), ("d", 9)] {
+        for (name, priority, depth) in [("c", 0, 0), ("b", 5, 0), ("a", 0, 1), ("x", 0, 0), ("d", 9, 0)] {
             let (queue, done) = (queue.clone(), done.clone());
-            jobs.push(tokio::spawn(with_importance(importance, async move {
+            let rank = Rank { priority: Reverse(priority), depth, key: PodKey::new("default", name) };
+            jobs.push(tokio::spawn(with_rank(rank, async move {
                 let _permit = queue.acquire().await;
                 done.lock().unwrap().push(name);
             })));
@@ -117,7 +133,7 @@ mod tests {
         for job in jobs {
             job.await.unwrap();
         }
-        assert_eq!(*done.lock().unwrap(), ["d", "b", "a", "c"]);
+        assert_eq!(*done.lock().unwrap(), ["d", "b", "c", "x", "a"]);
     }
 
     #[tokio::test]

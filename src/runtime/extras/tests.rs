@@ -103,3 +103,20 @@ fn huge_pages_are_limited_by_size_and_out_of_memory_may_cost_one_process_only() 
     assert_eq!(got.huge_pages, [("1GB".to_owned(), 1 << 30), ("2MB".to_owned(), 4 << 20)]);
     assert!(got.single_process_oom);
 }
+
+#[test]
+fn a_container_with_stdin_is_started_by_the_helper_from_where_nothing_is_left_behind() {
+    for (mounted, place) in [
+        ("/srv", "/dev/.podling-stdin"),
+        ("/dev/shm", "/dev/.podling-stdin"),
+        ("/dev/", "/.podling-stdin"),
+        ("/devices", "/dev/.podling-stdin"),
+    ] {
+        let mounts = json!({"name": "app", "volumeMounts": [{"name": "v", "mountPath": mounted}]});
+        let container: Container = serde_json::from_value(mounts).unwrap();
+        let mut extras = Extras::default();
+        hold_stdin(&container, Path::new("/bin/helper"), &mut extras);
+        assert_eq!(extras.files, [(PathBuf::from(place), PathBuf::from("/bin/helper"))]);
+        assert_eq!(extras.launcher.as_deref(), Some(Path::new(place)));
+    }
+}

@@ -92,6 +92,21 @@ fn removing_a_pods_logs_takes_its_links_and_leaves_those_of_others() {
 }
 
 #[test]
+fn links_to_logs_that_are_gone_go_with_them() {
+    let root = tempfile::tempdir().unwrap();
+    let paths = Paths::under(root.path());
+    let log = |container: &str, attempt| log_path(&paths, &key(), "u", container, attempt);
+    for (container, attempt) in [("app", 0), ("app", 1), ("side", 0)] {
+        create_log_dir(&paths, &log(container, attempt)).unwrap();
+        create_link(&paths, &key(), container, &format!("{attempt}"), &log(container, attempt)).unwrap();
+    }
+    fs::write(log("app", 1), "x").unwrap();
+    remove_dead_links(&paths, log("app", 0).parent().unwrap());
+    let left = |container, id| link_path(&paths, &key(), container, id).symlink_metadata().is_ok();
+    assert_eq!((left("app", "0"), left("app", "1"), left("side", "0")), (false, true, true));
+}
+
+#[test]
 fn old_attempts_are_pruned_with_their_rotated_files() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["0.log", "0.log.20260101-000000", "1.log", "2.log", "3.log", "10.log", "11.log"] {

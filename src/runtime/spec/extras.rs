@@ -14,6 +14,8 @@ use crate::system::devices::HostDevice;
 pub struct Extras {
     /// Read-only files of the host by their place in the container, for where nothing else is mounted.
     pub files: Vec<(PathBuf, PathBuf)>,
+    /// One of those files, to be run with the container's command as its arguments.
+    pub launcher: Option<PathBuf>,
     /// Variables that win over the image's and lose to the manifest's.
     pub env: Vec<(String, String)>,
     /// Limits on its processes.

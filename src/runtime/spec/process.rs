@@ -19,7 +19,10 @@ pub(super) fn of(
     selinux_label: Option<String>,
 ) -> Result<Process, SpecError> {
     let config = input.image.config().as_ref();
-    let args = args(input, config, input.env)?;
+    let mut args = args(input, config, input.env)?;
+    if let Some(launcher) = &input.extras.launcher {
+        args.insert(0, launcher.to_string_lossy().into_owned());
+    }
     let env = merge_env(input, config, input.env);
     for (field, texts) in [("command", &args), ("env", &env)] {
         if texts.iter().any(|text| text.contains('\0')) {

@@ -137,6 +137,7 @@ golden!(beyond_the_pod_api, {
         ],
         huge_pages: vec![("2MB".into(), 4 << 20)],
         single_process_oom: true,
+        launcher: Some("/dev/launcher".into()),
     };
     given.mounts = vec![VolumeMountSource {
         mount_path: "/model".into(),

@@ -67,3 +67,28 @@ fn an_immutable_object_changes_only_by_going_and_coming_back() {
     b.write("a.yaml", &map("a", "2", "immutable: true\n"));
     assert_eq!(held(&b.settled()), ["a=2"]);
 }
+
+#[test]
+fn a_claim_and_what_a_cluster_needs_are_remarks_and_keep_nothing() {
+    let mut b = Bench::new();
+    let claim =
+        "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: d}\nspec: {storageClassName: x}\n";
+    b.write("all.yaml", &format!("{claim}---\n{}", yaml("web", "i:1")));
+    b.write("claim.yaml", claim);
+    b.write("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n");
+    let found = b.settled();
+    assert_eq!(running(&found), ["web=i:1"]);
+    assert_eq!(reasons(&found), ["ManifestWarning", "ManifestWarning", "NotAPod"]);
+    assert!(found.problems.iter().all(SourceProblem::is_remark), "{found:?}");
+    b.write("all.yaml", claim);
+    assert!(running(&b.settled()).is_empty(), "taken out on purpose");
+}
+
+#[test]
+fn a_field_that_a_configmap_does_not_have_is_told() {
+    let mut b = Bench::new();
+    b.write("a.yaml", &map("a", "1", "Data: {b: c}\n"));
+    let found = b.settled();
+    assert_eq!((held(&found), reasons(&found)), (vec!["a=1".to_owned()], vec!["ManifestWarning"]));
+    assert!(only(&found).message.contains("unknown field \"Data\""), "{found:?}");
+}

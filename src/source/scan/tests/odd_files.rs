@@ -86,7 +86,7 @@ fn a_file_over_a_mebibyte_is_refused_unread() {
     assert!(
         only(&found)
             .message
-            .contains("is 1099511627776 bytes, more than the 1048576 that a manifest may have")
+            .contains("is 1099511627776 bytes, more than the 10485760 that a manifest may have")
     );
     assert_eq!(found.next, None);
 }

@@ -50,6 +50,9 @@ fn mismatch(expected: &str, documents: &[Document]) -> Option<String> {
     if verdict.starts_with("reject") {
         return errors.is_empty().then(|| "accepted".to_owned());
     }
+    if !warned.is_empty() && found.is_empty() {
+        return Some("warns of nothing".to_owned());
+    }
     if verdict.is_empty() {
         return None;
     }
@@ -72,7 +75,7 @@ fn warnings_named(text: &str) -> Vec<&str> {
     let text = text.strip_prefix("ignored kinds ").unwrap_or(text);
     // Null items are shown as what they become.
     let text = text.strip_prefix("null items in ").unwrap_or(text);
-    let text = text.strip_prefix("unfilled").map_or(text, |_| "");
+    let text = text.strip_prefix("unfilled ").map_or(text, |_| "NODE_NAME");
     text.split([',', ' '])
         .filter(|word| word.chars().any(|c| c.is_ascii_alphabetic()))
         .filter(|word| {

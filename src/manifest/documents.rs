@@ -54,7 +54,21 @@ pub fn read_all(parsed: Vec<Parsed>, opts: &ReadOptions) -> Vec<Document> {
     // alone was put here by mistake.
     let useful = parsed.iter().any(|document| is_useful(&document.root));
     let beside = if useful { Severity::Warning } else { Severity::Error };
-    parsed.into_iter().flat_map(|document| read_one(document, opts, beside)).collect()
+    let is_pod = |document: &Parsed| matches!(classify(&document.root), Class::Pod);
+    let second = parsed.iter().enumerate().filter(|(_, d)| is_pod(d)).map(|(i, _)| i).nth(1);
+    let pods = parsed.iter().filter(|d| is_pod(d)).count();
+    let read = |(i, mut document): (usize, Parsed)| {
+        if second == Some(i) {
+            document.notes.push(Note {
+                path: Path::root(),
+                mark: document.root.mark,
+                code: Code::NoEffect,
+                text: format!("this file holds {pods} Pods: podling runs them all, a kubelet only the first"),
+            });
+        }
+        read_one(document, opts, beside)
+    };
+    parsed.into_iter().enumerate().flat_map(read).collect()
 }
 
 fn is_useful(root: &Node) -> bool {
@@ -110,7 +124,11 @@ fn read_list(root: &Node, notes: Vec<Note>, opts: &ReadOptions, beside: Severity
     }
     let items = root.get("items");
     match items.map(|items| &items.kind) {
-        Some(Kind::List(items)) if !items.is_empty() => {}
+        Some(Kind::List(items)) if !items.is_empty() => {
+            let text =
+                format!("podling runs the items of this {kind}; a kubelet takes no {kind} from a file");
+            findings.at_key(Severity::Warning, Code::NoEffect, &Path::root().field("kind"), text);
+        }
         None | Some(Kind::List(_)) => {
             findings.warn(Code::NoEffect, &Path::root(), format!("this {kind} has no items; nothing runs"));
         }

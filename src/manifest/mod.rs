@@ -44,7 +44,16 @@ pub use support_doc::support_table_markdown;
 /// syntax error is a document of its own (kind "") behind those that were read before it. A file
 /// without content, or with comments only, gives no document.
 pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
-    let dialect::Stream { documents, error } = dialect::parse(bytes);
+    let dialect::Stream { mut documents, error } = dialect::parse(bytes);
+    if let Some(first) = documents.first_mut().filter(|_| looks_like_json_and_is_not(bytes)) {
+        let text = "a kubelet takes a file that begins with { for JSON, and refuses this one".to_owned();
+        first.notes.push(dialect::Note {
+            path: positions::Path::root(),
+            mark: first.root.mark,
+            code: Code::NoEffect,
+            text,
+        });
+    }
     let mut documents = documents::read_all(documents, opts);
     documents.extend(error.map(|error| Document {
         line: error.mark.line,
@@ -63,4 +72,10 @@ pub fn read(bytes: &[u8], opts: &ReadOptions) -> Vec<Document> {
         object: None,
     }));
     documents
+}
+
+/// YAML's flow style, which a kubelet never gets to read as such.
+fn looks_like_json_and_is_not(bytes: &[u8]) -> bool {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<serde::de::IgnoredAny>();
+    bytes.trim_ascii_start().starts_with(b"{") && values.next().is_some_and(|value| value.is_err())
 }

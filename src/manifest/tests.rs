@@ -301,14 +301,55 @@ fn items_of_lists_are_documents_of_their_own() {
     let documents = read_with(text, false);
     let seen: Vec<_> =
         documents.iter().map(|d| (d.line, d.kind.as_str(), d.name.as_str(), d.pod.is_some())).collect();
-    assert_eq!(seen, [(4, "Pod", "a", true), (6, "Pod", "b", true)]);
+    assert_eq!(seen, [(1, "PodList", "", false), (4, "Pod", "a", true), (6, "Pod", "b", true)]);
     assert_eq!(
         lines(&documents),
         [
+            "warning no-effect 2:1 kind: podling runs the items of this PodList; a kubelet takes no PodList from a file",
             "warning unknown 7:54 spec.containers[0].imag: unknown field \"imag\", it has no effect; did you mean image?",
             "warning duplicate 7:54 spec.containers[0].imag: key \"imag\" stands twice in this mapping, on line 7 and on line 7; the last one counts",
         ]
     );
+}
+
+#[test]
+fn several_pods_in_a_file_all_run_and_that_is_said_once() {
+    let other = |name: &str| pod("").replace("  name: web\n", &format!("  name: {name}\n"));
+    let documents = read_with(&format!("{}---\n{}---\n{}", pod(""), other("b"), other("c")), false);
+    assert!(documents.iter().all(|d| d.pod.is_some()));
+    assert_eq!(documents[1].diagnostics.len(), 1);
+    let said = lines(&documents);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].ends_with("this file holds 3 Pods: podling runs them all, a kubelet only the first"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_place_left_open_in_a_command_is_warned_of_unless_a_shell_reads_it() {
+    let with = |command: &str| format!("{}    command: {command}\n", pod(""));
+    let said = says(&with("[/bin/etcd, --name, '${NODE_NAME}']"));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].ends_with(
+            "spec.containers[0].command[2]: ${NODE_NAME} reaches the program as it stands: fill it in, or write \
+             $(NODE_NAME) for the value of a variable of env"
+        ),
+        "{said:?}"
+    );
+    assert!(says(&with("[sh, -c, 'echo ${NODE_NAME}']")).is_empty());
+}
+
+#[test]
+fn flow_style_that_a_kubelet_takes_for_json_is_warned_of() {
+    let flow =
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: i:1}]}}";
+    let said = says(flow);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("begins with { for JSON"), "{said:?}");
+    let json = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "a", "image": "i:1"}]}}"#;
+    assert!(says(json).is_empty());
 }
 
 #[test]
@@ -451,7 +492,7 @@ fn files_full_of_mistakes_are_read_in_no_time() {
     one(&pod("").replace("  name: web\n", &format!("  name: web\n  labels:\n{doubles}")));
     one(&format!("{}    env:\n{env}", pod("")));
     let documents = read_with(&format!("apiVersion: v1\nkind: List\nitems:\n{pods}"), false);
-    assert_eq!(documents.len(), 1_500);
+    assert_eq!(documents.len(), 1_501);
     assert!(clock::now().since(start) < Duration::from_secs(6), "{:?}", clock::now().since(start));
 }
 

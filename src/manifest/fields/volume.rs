@@ -11,7 +11,7 @@ use super::storage::{
     PORTWORX_VOLUME_SOURCE, QUOBYTE_VOLUME_SOURCE, RBD_VOLUME_SOURCE, SCALE_IO_VOLUME_SOURCE,
     STORAGE_OS_VOLUME_SOURCE, VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE,
 };
-use super::{HONOURED, Lit, Object, Shape, Support, f, refused, warned};
+use super::{HONOURED, Lit, Object, Shape, Support, f, partly, refused, warned};
 
 /// For volumes that live in a storage system.
 const DRIVER: Support =
@@ -70,7 +70,7 @@ pub static EMPTY_DIR_VOLUME_SOURCE: Object = Object {
     name: "EmptyDirVolumeSource",
     fields: &[
         f("medium", Text, HONOURED),
-        f("mode", Int32, HONOURED).note("Kubelets older than 1.37 do not know it and use 0777"),
+        f("mode", Int32, partly("it holds here; kubelets older than 1.37 do not know it and use 0777")),
         f("sizeLimit", Quantity, HONOURED)
             .note("A hard limit with medium `Memory` and `HugePages`; on disk it is not enforced, as for static pods under a kubelet, which is warned about"),
     ],

@@ -11,6 +11,7 @@ mod files;
 mod image;
 mod mounts;
 mod node_affinity;
+mod placeholders;
 mod ports;
 mod probes;
 mod resources;

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
+/// Those of them that are shown of what a long value had and has in common.
+const BEFORE: usize = 20;
 
 /// One place where they differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,8 +119,16 @@ fn text(path: &str, old: &Value, new: &Value) -> String {
         _ if is_private(path) => "changed".into(),
         (Value::Null, Value::Object(_)) => "added".into(),
         (Value::Object(_), Value::Null) => "removed".into(),
-        _ => format!("{} -> {}", shown(old), shown(new)),
+        _ => change(&written(old), &written(new)),
     }
+}
+
+/// Both values, from a little before where they part when that lies behind what is shown.
+fn change(old: &str, new: &str) -> String {
+    let same = old.chars().zip(new.chars()).take_while(|(a, b)| a == b).count();
+    let fits = old.chars().count().max(new.chars().count()) <= SHOWN;
+    let from = if fits || same < SHOWN - BEFORE { 0 } else { same - BEFORE };
+    format!("{} -> {}", cut(old, from), cut(new, from))
 }
 
 /// Values that may be secrets are never shown: those of variables and of request headers.
@@ -126,7 +136,7 @@ fn is_private(path: &str) -> bool {
     path.ends_with("].value") && (path.contains(".env[") || path.contains(".httpHeaders["))
 }
 
-fn shown(value: &Value) -> String {
+fn written(value: &Value) -> String {
     let text = match value {
         Value::Null => "(none)".into(),
         Value::String(s) if s.is_empty() => "\"\"".into(),
@@ -137,11 +147,15 @@ fn shown(value: &Value) -> String {
         }
         other => other.to_string(),
     };
-    let text = text.replace('\n', "\\n");
-    match text.char_indices().nth(SHOWN) {
-        Some((cut, _)) => format!("{}...", &text[..cut]),
-        None => text,
-    }
+    text.replace('\n', "\\n")
+}
+
+/// What is shown of a text, from one of its characters on.
+fn cut(text: &str, from: usize) -> String {
+    let (before, after) =
+        (if from > 0 { "..." } else { "" }, text.chars().count().saturating_sub(from) > SHOWN);
+    let part: String = text.chars().skip(from).take(SHOWN).collect();
+    format!("{before}{part}{}", if after { "..." } else { "" })
 }
 
 #[cfg(test)]
@@ -209,5 +223,10 @@ mod tests {
     fn long_values_are_cut_and_lines_stay_lines() {
         let found = lines(json!({"a": "x\ny"}), json!({"a": "z".repeat(200)}));
         assert_eq!(found, [format!("spec.a: x\\ny -> {}...", "z".repeat(60))]);
+        let script = |end: &str| json!({"a": format!("{}sleep 1; {end}", "echo on; ".repeat(20))});
+        assert_eq!(
+            lines(script("exit 0"), script("exit 12")),
+            [format!("spec.a: {0}exit 0 -> {0}exit 12", "...o on; sleep 1; ")]
+        );
     }
 }

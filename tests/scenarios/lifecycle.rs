@@ -140,14 +140,27 @@ fn a_post_start_hook_that_never_ends_holds_later_containers_but_not_the_end_of_t
     assert!(log.lines().iter().any(|l| l == "one down"));
 }
 
+/// A worker with these scripts as its hooks.
+fn hooked(post_start: &str, pre_stop: &str) -> String {
+    let hook = |script: &str| format!("{{exec: {{command: [sh, -c, '{script}']}}}}");
+    format!(
+        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {}\n    preStop: {}\n",
+        worker("main"),
+        hook(post_start),
+        hook(pre_stop)
+    )
+}
+
+/// A hook that something can happen in.
+fn slow(name: &str) -> String {
+    format!("echo {name} >> /log/order; sleep 3; echo {name} done >> /log/order")
+}
+
 #[test]
 fn hooks_run_once_though_podling_is_killed_while_they_run() {
     let mut instance = Instance::start();
     let log = Log::new(&instance);
-    let spec = format!(
-        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order; sleep 3; echo post done >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order; sleep 3; echo pre done >> /log/order']}}}}\n",
-        worker("main")
-    );
+    let spec = hooked(&slow("post"), &slow("pre"));
     instance.write("web.yaml", &log.pod("web", &spec));
     log.until(&instance, "post");
     instance.kill_podling();
@@ -166,10 +179,7 @@ fn hooks_run_once_though_podling_is_killed_while_they_run() {
 fn hooks_run_exactly_once_at_whatever_moment_podling_is_killed() {
     let mut instance = Instance::start();
     let log = Log::new(&instance);
-    let spec = format!(
-        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order']}}}}\n",
-        worker("main")
-    );
+    let spec = hooked("echo post >> /log/order", "echo pre >> /log/order");
     for round in 0..8 {
         let _ = fs::remove_file(log.0.join("order"));
         instance.write("web.yaml", &log.pod("web", &spec));
@@ -193,10 +203,7 @@ fn hooks_run_exactly_once_at_whatever_moment_podling_is_killed() {
 fn a_containerd_that_goes_while_hooks_run_fails_none() {
     let mut instance = Instance::start();
     let log = Log::new(&instance);
-    let spec = format!(
-        "terminationGracePeriodSeconds: 60\ncontainers:\n@main {}\n  lifecycle:\n    postStart: {{exec: {{command: [sh, -c, 'echo post >> /log/order; sleep 3; echo post done >> /log/order']}}}}\n    preStop: {{exec: {{command: [sh, -c, 'echo pre >> /log/order; sleep 3; echo pre done >> /log/order']}}}}\n",
-        worker("main")
-    );
+    let spec = hooked(&slow("post"), &slow("pre"));
     instance.write("web.yaml", &log.pod("web", &spec));
     log.until(&instance, "post");
     instance.kill_containerd();

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::probes::{self, ProbeKind};
 use super::words::{LABEL, Refuse, is_label, one_of};
-use super::{env, image, mounts, placeholders, ports, resources, security};
+use super::{env, image, mounts, ports, resources, security, unfilled};
 use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
@@ -47,7 +47,7 @@ pub fn check(container: &Container, around: &Surroundings<'_>, path: &Path, find
             argument(word, &path.field(field).index(i), findings);
         }
     }
-    placeholders::check(container, path, findings);
+    unfilled::check(container, path, findings);
     let environment = container.env.as_deref().unwrap_or_default();
     for (i, variable) in environment.iter().enumerate() {
         env::variable(variable, around.empty_dirs, &path.field("env").index(i), findings);

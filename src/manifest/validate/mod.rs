@@ -11,7 +11,6 @@ mod files;
 mod image;
 mod mounts;
 mod node_affinity;
-mod placeholders;
 mod ports;
 mod probes;
 mod resources;
@@ -19,6 +18,7 @@ mod security;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod unfilled;
 mod volumes;
 mod words;
 

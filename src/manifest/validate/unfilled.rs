@@ -17,7 +17,7 @@ pub fn check(container: &Container, path: &Path, findings: &mut Findings<'_>) {
     }
     for (field, words) in lists {
         for (i, word) in words.iter().flatten().enumerate() {
-            let Some(name) = placeholder(word) else { continue };
+            let Some(name) = unfilled(word) else { continue };
             let text = format!(
                 "${{{name}}} reaches the program as it stands: fill it in, or write $({name}) for the value of a \
                  variable of env"
@@ -29,7 +29,7 @@ pub fn check(container: &Container, path: &Path, findings: &mut Findings<'_>) {
 
 /// The name in the first `${NAME}` of a word. A doubled `$` is one that is meant; so are lower-case names, as in
 /// templates of log formats.
-fn placeholder(word: &str) -> Option<&str> {
+fn unfilled(word: &str) -> Option<&str> {
     let mut rest = word;
     while let Some(at) = rest.find("${") {
         let (before, after) = (&rest[..at], &rest[at + 2..]);
@@ -48,10 +48,10 @@ fn placeholder(word: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::placeholder;
+    use super::unfilled;
 
     #[test]
-    fn only_a_variable_left_open_is_a_placeholder() {
+    fn only_a_name_left_open_counts() {
         for (word, name) in [
             ("${NODE_NAME}", Some("NODE_NAME")),
             ("http://${NODE_IP}:2380", Some("NODE_IP")),
@@ -62,7 +62,7 @@ mod tests {
             ("${time_local} ${IP}", Some("IP")),
             ("${A B}", None),
         ] {
-            assert_eq!(placeholder(word), name, "{word}");
+            assert_eq!(unfilled(word), name, "{word}");
         }
     }
 }

@@ -74,6 +74,14 @@ pub struct PodManifest {
     pub warnings: Vec<Diagnostic>,
 }
 
+impl PodManifest {
+    /// One that stands in no file: it has no hashes, no origin, and nothing was said of it.
+    pub fn without_file(key: PodKey, pod: Pod) -> Self {
+        let (hashes, origin) = (Hashes::default(), Origin::default());
+        Self { key, uid: None, pod, hashes, origin, warnings: Vec::new() }
+    }
+}
+
 /// How much a diagnostic weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

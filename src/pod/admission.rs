@@ -263,14 +263,7 @@ mod tests {
     fn pod(name: &str, cpu: &str, priority: i32) -> PodManifest {
         let pod = serde_json::json!({"spec": {"priority": priority, "containers":
             [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
-        PodManifest {
-            key: PodKey::new("default", name),
-            uid: None,
-            pod: serde_json::from_value(pod).expect("a pod"),
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        }
+        PodManifest::without_file(PodKey::new("default", name), serde_json::from_value(pod).expect("a pod"))
     }
 
     fn rank(pod: &PodManifest, node: &Capacity) -> Rank {

@@ -85,14 +85,8 @@ mod tests {
     fn pod(name: &str, class: &str, after: &str) -> Arc<PodManifest> {
         let pod = serde_json::json!({"metadata": {"annotations": {"podling.dev/start-after": after}},
             "spec": {"containers": [], "priorityClassName": class}});
-        Arc::new(PodManifest {
-            key: PodKey::new("default", name),
-            uid: None,
-            pod: serde_json::from_value(pod).expect("a pod"),
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        })
+        let key = PodKey::new("default", name);
+        Arc::new(PodManifest::without_file(key, serde_json::from_value(pod).expect("a pod")))
     }
 
     #[test]

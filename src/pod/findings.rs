@@ -176,12 +176,8 @@ mod tests {
             text: "unknown field".into(),
         };
         let manifest = |paths: &[&str]| PodManifest {
-            key: PodKey::new("default", "web"),
-            uid: None,
-            pod: Default::default(),
-            hashes: Default::default(),
-            origin: Default::default(),
             warnings: paths.iter().map(|p| finding(p)).collect(),
+            ..PodManifest::without_file(PodKey::new("default", "web"), Default::default())
         };
         warnings(&board, None, &manifest(&["spec.a"]));
         warnings(&board, Some(&manifest(&["spec.a"])), &manifest(&["spec.a", "spec.b"]));

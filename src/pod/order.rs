@@ -263,14 +263,7 @@ mod tests {
     fn pod(name: &str, after: &str, priority: i32) -> PodManifest {
         let pod = serde_json::json!({"metadata": {"annotations": {"podling.dev/start-after": after}},
             "spec": {"containers": [], "priority": priority}});
-        PodManifest {
-            key: key(name),
-            uid: None,
-            pod: serde_json::from_value(pod).expect("a pod"),
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        }
+        PodManifest::without_file(key(name), serde_json::from_value(pod).expect("a pod"))
     }
 
     fn order(pods: &[(&str, &str)]) -> Order {

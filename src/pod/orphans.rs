@@ -184,14 +184,7 @@ impl Orphan {
         let mut pod = Pod::default();
         pod.metadata.name = Some(self.key.name.clone());
         pod.metadata.namespace = Some(self.key.namespace.clone());
-        PodManifest {
-            key: self.key.clone(),
-            uid: Some(self.uid.clone()),
-            pod,
-            hashes: Default::default(),
-            origin: Default::default(),
-            warnings: Vec::new(),
-        }
+        PodManifest { uid: Some(self.uid.clone()), ..PodManifest::without_file(self.key.clone(), pod) }
     }
 
     /// Stops the containers and removes what is left of the pod.

@@ -27,12 +27,8 @@ fn spec(uid: &str) -> PodSpecRecord {
         stopped: false,
         removing: true,
         manifest: std::sync::Arc::new(PodManifest {
-            key: PodKey::new("default", "web"),
-            uid: None,
-            pod,
-            hashes: Default::default(),
             origin: crate::manifest::Origin { file: "/etc/pods/web.yaml".into(), line: 3 },
-            warnings: Vec::new(),
+            ..PodManifest::without_file(PodKey::new("default", "web"), pod)
         }),
     }
 }

@@ -305,14 +305,8 @@ fn a_pod_on_its_way_to_a_restart_is_not_ready_though_it_still_runs() {
 /// A pod as the store has it, with what was said of it in the boot `boot_id`.
 fn stored(mut case: Case, boot_id: &str) -> PodStatus {
     case.record.boot_id = boot_id.into();
-    let manifest = PodManifest {
-        key: crate::manifest::PodKey::new("default", "web"),
-        uid: None,
-        pod: k8s_openapi::api::core::v1::Pod { spec: Some(case.spec), ..Default::default() },
-        hashes: Default::default(),
-        origin: Default::default(),
-        warnings: Vec::new(),
-    };
+    let pod = k8s_openapi::api::core::v1::Pod { spec: Some(case.spec), ..Default::default() };
+    let manifest = PodManifest::without_file(crate::manifest::PodKey::new("default", "web"), pod);
     let spec = crate::store::PodSpecRecord {
         version: crate::store::VERSION,
         uid: "u".into(),

@@ -17,18 +17,26 @@ fn find(dir: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-#[test]
-fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
-    let mut instance = Instance::start();
+fn until_unpacked(instance: &Instance) {
     instance.until("the image is here", |i| {
         let list = i.podling(&["image", "inspect", "test/shell:1"]);
         String::from_utf8_lossy(&list.stdout).contains("\"unpacked\": true").then_some(())
     });
-    instance.kill_podling();
+}
+
+fn empty_the_shell(instance: &Instance) {
     let mut found = Vec::new();
     find(&instance.root().join("c"), "fs/bin/busybox", &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
     fs::write(&found[0], "").expect("nothing runs from it");
+}
+
+#[test]
+fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
+    let mut instance = Instance::start();
+    until_unpacked(&instance);
+    instance.kill_podling();
+    empty_the_shell(&instance);
     // The boot in which it was written is another one.
     fs::write(instance.root().join("var/lib/podling/boot"), "another-boot").expect("writable");
     instance.start_podling();
@@ -45,14 +53,14 @@ fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
 fn a_layer_whose_archive_is_missing_too_is_fetched_and_until_then_the_pod_waits() {
     let mut instance = Instance::start();
     let mut registry = Registry::start(instance.net());
-    // Its layers are those of the archive, packed in another way, so that a pull fetches none of them.
+    // Its layers are those of the archive, packed in another way, so that a pull after the import of the
+    // archive fetches none of them.
+    until_unpacked(&instance);
     registry.push(instance.net(), &Image::shell("test/shell:1"), "shell:1");
     instance.ok(&["image", "pull", "127.0.0.1:5000/shell:1"]);
     instance.kill_podling();
     registry.stop();
-    let mut found = Vec::new();
-    find(&instance.root().join("c"), "fs/bin/busybox", &mut found);
-    fs::write(&found[0], "").expect("nothing runs from it");
+    empty_the_shell(&instance);
     fs::write(instance.root().join("var/lib/podling/boot"), "another-boot").expect("writable");
     instance.start_podling();
     instance.write("web.yaml", &sleeper("web").replace("test/shell:1", "127.0.0.1:5000/shell:1"));

@@ -3,8 +3,9 @@
 
 use super::decode;
 use super::fields::PERSISTENT_VOLUME_CLAIM;
-use super::node::{Kind, Node, quote};
+use super::node::Node;
 use super::objects::Code;
+use super::podman;
 use super::positions::{Findings, Path};
 use super::validate;
 
@@ -19,8 +20,6 @@ const CHOICES: [&str; 8] = [
     "dataSourceRef",
     "volumeMode",
 ];
-/// By which podman takes the options of a named volume.
-const PODMAN: &str = "volume.podman.io/";
 
 /// Checks a claim, and says in one line what it has no say in here.
 pub fn check(findings: &mut Findings<'_>, strict: bool) {
@@ -48,18 +47,5 @@ pub fn check(findings: &mut Findings<'_>, strict: bool) {
         let text = format!("this claim is the directory {place}; what it says under {which} has no effect");
         findings.at_key(super::Severity::Warning, Code::NoEffect, &Path::root().field("spec"), text);
     }
-    podman_annotations(findings);
-}
-
-fn podman_annotations(findings: &mut Findings<'_>) {
-    let path = Path::root().field("metadata").field("annotations");
-    let annotations = findings.root().get("metadata").and_then(|m| m.get("annotations")).map(|a| &a.kind);
-    let Some(Kind::Map(entries)) = annotations else { return };
-    for entry in entries.iter().filter(|entry| entry.key.starts_with(PODMAN)) {
-        let text = format!(
-            "{} has no effect: put what the claim shall be, or a link to it, in place of its directory",
-            quote(&entry.key)
-        );
-        findings.at_key(super::Severity::Warning, Code::NoEffect, &path.key(&entry.key), text);
-    }
+    podman::claim(findings);
 }

@@ -145,7 +145,8 @@ pub fn object(kind: ObjectKind, findings: &mut Findings<'_>) -> Option<DataObjec
     }
     let immutable = flag(findings, root, "immutable");
     let secret_type = secret.then(|| secret_type(findings, root));
-    if let Some(secret_type) = &secret_type {
+    // Of keys whose values cannot be read, that is said.
+    if let Some(secret_type) = secret_type.as_ref().filter(|_| !findings.has_errors()) {
         validate::secret_data(secret_type, &data, findings);
     }
     if findings.has_errors() {

@@ -155,7 +155,7 @@ impl Decoder<'_, '_> {
     fn list(&mut self, node: &Node, path: &Path, of: &str, shape: Shape) -> Option<Value> {
         let Kind::List(items) = &node.kind else {
             let hint = match &node.kind {
-                Kind::Text(text) if of == "strings" => format!("; write it as a list: [{}]", quote(text)),
+                Kind::Text(text) if of == "strings" => format!("; write it as a list: [{}]", words(text)),
                 Kind::Map(_) if matches!(shape, Shape::Objects(_)) => "; begin each item with a dash".into(),
                 _ => String::new(),
             };
@@ -216,5 +216,14 @@ fn plain_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() && float.abs() < 1e21 => float.to_string(),
         _ => number.to_string(),
+    }
+}
+
+/// What a shell would make words of, as the items of a list; what it would not leave as it is stays whole.
+fn words(text: &str) -> String {
+    let plain = |c: char| !"'\"\\`$|&;<>*?".contains(c);
+    match text.chars().all(plain) && !text.trim().is_empty() {
+        true => text.split_whitespace().map(quote).collect::<Vec<_>>().join(", "),
+        false => quote(text),
     }
 }

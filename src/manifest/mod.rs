@@ -19,6 +19,7 @@ mod fields;
 mod hash;
 mod node;
 mod objects;
+mod podman;
 mod positions;
 mod quantity;
 pub mod references;

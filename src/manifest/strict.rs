@@ -57,11 +57,22 @@ fn hint(object: &'static Object, name: &str) -> Option<String> {
     if let Some(close) = nearest(name, object.fields.iter().map(|field| field.name)) {
         return Some(format!("did you mean {close}?"));
     }
+    if let Some(longer) = with_a_prefix(object, name) {
+        return Some(format!("did you mean {longer}?"));
+    }
     if [&CONFIG_MAP, &SECRET, &PERSISTENT_VOLUME_CLAIM].iter().any(|data| std::ptr::eq(*data, object)) {
         return None;
     }
     let homes = homes(name);
     (!homes.is_empty()).then(|| format!("{name} belongs under {}", homes.join(" or ")))
+}
+
+/// The only field that ends with this word, as `secretName` does with `name`.
+fn with_a_prefix(object: &'static Object, name: &str) -> Option<&'static str> {
+    let end = name.to_ascii_lowercase();
+    let ends = |field: &&str| field.to_ascii_lowercase().ends_with(&end);
+    let mut longer = object.fields.iter().map(|field| field.name).filter(ends);
+    longer.next().filter(|_| longer.next().is_none() && end.len() > 3)
 }
 
 /// Where else in a Pod a field of exactly this name stands: the places nearest to the root.

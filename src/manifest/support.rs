@@ -3,6 +3,7 @@
 use super::fields::{Field, Lit, Object, POD, Shape, Support, VOLUME, resource_support};
 use super::node::{Kind, Node, quote};
 use super::objects::{Code, ReadOptions, Severity};
+use super::podman;
 use super::positions::{Findings, Path};
 
 /// Annotations by which the seccomp profile was once chosen; no kubelet reads them any more.
@@ -16,6 +17,7 @@ pub fn check(findings: &mut Findings<'_>, here: &ReadOptions) {
     let root = findings.root();
     object(findings, root, &POD, &Path::root(), here);
     annotations(findings);
+    podman::pod(findings);
 }
 
 fn object(findings: &mut Findings<'_>, node: &Node, of: &'static Object, path: &Path, here: &ReadOptions) {

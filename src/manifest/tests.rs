@@ -123,7 +123,7 @@ fn every_wrong_type_is_found_and_said_where() {
             "warning no-effect 9:3 spec.nodeSelector: os and hostname are checked against this node, arch and other labels only where the settings give nodeLabels; a pod that does not match waits",
             "error type 9:17 spec.nodeSelector: expected a mapping of names to strings, got a list",
             "error type 12:12 spec.containers[0].image: expected a string, got the number 5; put it in quotes",
-            "error type 13:14 spec.containers[0].command: expected a list of strings, got the string \"sleep 1\"; write it as a list: [\"sleep 1\"]",
+            "error type 13:14 spec.containers[0].command: expected a list of strings, got the string \"sleep 1\"; write it as a list: [\"sleep\", \"1\"]",
             "error type 14:12 spec.containers[0].args[0]: expected a string, got the boolean true; put it in quotes",
             "error type 14:22 spec.containers[0].args[2]: expected a string, got a mapping; a colon followed by a blank makes a mapping: put the whole text in quotes",
             "error type 17:14 spec.containers[0].env[0].value: expected a string, got the number 80; put it in quotes",
@@ -185,6 +185,26 @@ fn what_only_means_something_in_a_cluster_is_warned_about() {
         ]
     );
     assert!(one(&text).pod.is_some());
+}
+
+#[test]
+fn what_only_podman_reads_is_said_with_what_gives_the_same_here() {
+    let annotations = "metadata:\n  annotations:\n    io.podman.annotations.ulimit: nofile=5:5\n    io.podman.annotations.init/c: 'TRUE'\n    io.podman.annotations.privileged/c: 'FALSE'\n    io.podman.annotations.autoremove/c: 'TRUE'\n    io.podman.annotations.pids-limit/c: '9'\n    bind-mount-options: /srv:z\n";
+    let text = pod("  volumes: [{name: e, emptyDir: {}}]\n")
+        .replace("metadata:\n", annotations)
+        .replace("    image:", "    volumeMounts: [{name: e, mountPath: '/e:U,z'}]\n    image:");
+    let path = "metadata.annotations";
+    let of_podman = "io.podman.annotations.";
+    assert_eq!(
+        says(&text),
+        [
+            format!("warning no-effect 5:5 {path}[{of_podman}ulimit]: \"{of_podman}ulimit\" has no effect: use podling.dev/ulimits"),
+            format!("warning no-effect 6:5 {path}[{of_podman}init/c]: \"{of_podman}init/c\" has no effect: use shareProcessNamespace: true, under which the pod's first process takes in orphans"),
+            format!("warning no-effect 9:5 {path}[{of_podman}pids-limit/c]: \"{of_podman}pids-limit/c\" has no effect: it is for podman only"),
+            format!("warning no-effect 10:5 {path}[bind-mount-options]: \"bind-mount-options\" has no effect: volumes keep the SELinux labels they have; chcon them on the host"),
+            "warning no-effect 16:41 spec.containers[0].volumeMounts[0].mountPath: \"U,z\" is part of the path, as under a kubelet; options behind a colon are podman's: use readOnly and bindMountOptions".to_owned(),
+        ]
+    );
 }
 
 #[test]

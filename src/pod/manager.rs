@@ -42,10 +42,9 @@ impl PodManager {
         self.insert(desired)
     }
 
-    /// A pod that is new: its uid is the manifest's, the one given (of an orphan that is taken back), or a
-    /// random one.
+    /// A pod that is new, with the uid given or a random one.
     pub fn add(&mut self, source: &'static str, manifest: Arc<PodManifest>, uid: Option<String>) -> &Desired {
-        let uid = manifest.uid.clone().or(uid).unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let uid = uid.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
         let seen = Timestamp::now();
         let desired = Desired {
             manifest,
@@ -60,16 +59,26 @@ impl PodManager {
         self.insert(desired)
     }
 
-    /// A pod whose manifest changed keeps its uid, unless the manifest now names another.
-    pub fn update(&mut self, source: &'static str, manifest: Arc<PodManifest>) -> &Desired {
+    /// A pod whose manifest changed keeps its uid, unless another is given.
+    pub fn update(
+        &mut self,
+        source: &'static str,
+        manifest: Arc<PodManifest>,
+        uid: Option<String>,
+    ) -> &Desired {
         let before = self.pods.get(&manifest.key).cloned();
         match before {
-            None => self.add(source, manifest, None),
+            None => self.add(source, manifest, uid),
             Some(old) => {
-                let uid = manifest.uid.clone().unwrap_or_else(|| old.uid.clone());
+                let uid = uid.unwrap_or_else(|| old.uid.clone());
                 self.insert(Desired { manifest, uid, ..old })
             }
         }
+    }
+
+    /// The pod that has this uid.
+    pub fn holder(&self, uid: &str) -> Option<&PodKey> {
+        self.pods.iter().find(|(_, d)| d.uid == uid).map(|(key, _)| key)
     }
 
     fn insert(&mut self, desired: Desired) -> &Desired {
@@ -157,15 +166,17 @@ mod tests {
     fn an_edit_keeps_the_uid_and_a_removal_does_not() {
         let mut manager = PodManager::default();
         let first = manager.add("file", manifest("1", None), None).uid.clone();
-        assert_eq!(manager.update("file", manifest("2", None)).uid, first);
+        assert_eq!(manager.update("file", manifest("2", None), None).uid, first);
         manager.remove(&PodKey::new("default", "web"));
         assert_ne!(manager.add("file", manifest("2", None), None).uid, first);
     }
 
     #[test]
-    fn a_uid_in_the_manifest_wins() {
+    fn a_uid_that_is_given_wins_and_has_a_holder() {
         let mut manager = PodManager::default();
-        assert_eq!(manager.add("file", manifest("1", Some("mine")), Some("orphan".into())).uid, "mine");
-        assert_eq!(manager.update("file", manifest("2", Some("other"))).uid, "other");
+        assert_eq!(manager.add("file", manifest("1", Some("mine")), Some("mine".into())).uid, "mine");
+        assert_eq!(manager.update("file", manifest("2", Some("other")), Some("other".into())).uid, "other");
+        assert_eq!(manager.holder("other"), Some(&PodKey::new("default", "web")));
+        assert_eq!(manager.holder("mine"), None);
     }
 }

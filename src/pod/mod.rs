@@ -33,5 +33,6 @@ pub(crate) mod status;
 mod stops;
 pub(crate) mod sync_loop;
 mod tell;
+mod uid;
 mod update;
 mod worker;

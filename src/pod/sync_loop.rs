@@ -17,6 +17,7 @@ use super::context::Context;
 use super::findings;
 use super::manager::PodManager;
 use super::orphans::{Orphan, Orphans};
+use super::uid;
 use super::worker::{Desired, Mail, Worker};
 use crate::manifest::{DataObject, PodKey, PodManifest};
 use crate::runtime::containerd::{Wake, WakeKind};
@@ -247,7 +248,8 @@ impl SyncLoop {
         for manifest in pods {
             findings::warnings(&self.ctx.board, None, manifest);
             let orphan = self.orphans.take(manifest);
-            let uid = orphan.as_ref().map(|o| o.uid.clone());
+            let uid = uid::of_its_own(&self.manager, &self.ctx, manifest)
+                .or_else(|| orphan.as_ref().map(|o| o.uid.clone()));
             let desired = self.manager.add(source, manifest.clone(), uid).clone();
             if let Some(orphan) = orphan {
                 let (spec, status) = orphan.into_record(&desired);
@@ -267,7 +269,9 @@ impl SyncLoop {
         for manifest in pods {
             let before = self.manager.get(&manifest.key).map(|d| d.manifest.clone());
             findings::warnings(&self.ctx.board, before.as_deref(), manifest);
-            self.manager.update(source, manifest.clone());
+            let names_another = before.is_none_or(|before| before.uid != manifest.uid);
+            let uid = names_another.then(|| uid::of_its_own(&self.manager, &self.ctx, manifest)).flatten();
+            self.manager.update(source, manifest.clone(), uid);
             self.tell(&manifest.key);
         }
     }

@@ -18,8 +18,9 @@ use super::containerd::Mount;
 use super::spec::ResolvedUser;
 use super::{Runtime, StartError};
 use crate::settings::Paths;
+use crate::system::SystemError;
 use crate::system::files::{self, Durability};
-use crate::system::mounts::{bind_mapped, unmount_under};
+use crate::system::mounts::{bind_mapped, restrictions, unmount_under};
 use crate::system::userns::IdRange;
 
 /// Ids of a pod, as many as a kubelet gives by default.
@@ -149,8 +150,17 @@ impl Runtime {
             let Some(source) = mount.source().clone().filter(|s| is_bind(mount) && *s != shm) else {
                 continue;
             };
-            let target = dir.join(n.to_string());
-            bind_mapped(&source, &target, &pin).map_err(|e| StartError::new("FailedMount", e.to_string()))?;
+            let failed = |e: SystemError| StartError::new("FailedMount", e.to_string());
+            let mut target = dir.join(n.to_string());
+            if is_device(&source) {
+                // The file system of /dev maps no ids; whom a device is open to is its mode's business.
+                target = source;
+            } else {
+                bind_mapped(&source, &target, &pin).map_err(failed)?;
+            }
+            // runc makes a mount read-only from inside the namespace, with no other flags than these.
+            let held = restrictions(&target).map_err(failed)?;
+            mount.options_mut().get_or_insert_default().extend(held.into_iter().map(str::to_owned));
             mount.set_source(Some(target));
         }
         Ok(())
@@ -234,6 +244,10 @@ fn mapped_dir(sandbox: &Path, id: &str) -> PathBuf {
 fn is_bind(mount: &oci_spec::runtime::Mount) -> bool {
     let options = mount.options().iter().flatten();
     mount.typ().as_deref() == Some("bind") || options.into_iter().any(|o| o == "bind" || o == "rbind")
+}
+
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device() || m.file_type().is_block_device())
 }
 
 /// First id and count of each range in a file such as `/etc/subuid`.

@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::manifest::PodKey;
 use crate::source::DirIdentity;
 use crate::system::files::{self, Durability};
 
@@ -206,6 +207,13 @@ impl Store {
     /// Whether a pod's spec is on disk.
     pub fn has_spec(&self, uid: &str) -> bool {
         self.pod_dir(uid).is_ok_and(|dir| dir.join(POD).exists())
+    }
+
+    /// The pod whose spec is on disk under this uid.
+    pub fn holder(&self, uid: &str) -> Option<PodKey> {
+        let path = self.pod_dir(uid).ok()?.join(POD);
+        let spec = read_versioned::<PodSpecRecord>(&path, VERSION).ok().flatten()?;
+        Some(spec.manifest.key.clone())
     }
 
     /// Uids that have a directory.

@@ -99,6 +99,22 @@ fn make_read_only(target: &Path) -> Result<(), Errno> {
     rustix::mount::mount_remount(target, flags, "")
 }
 
+/// What the mount on `path` refuses, as options of a mount. Who is root in a user namespace only can add to these,
+/// and must name them in each remount.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn restrictions(path: &Path) -> Result<Vec<&'static str>, SystemError> {
+    let has = rustix::fs::statvfs(path).map_err(|e| SystemError::path("look at", path, e))?.f_flag;
+    let names = [
+        (StatVfsMountFlags::RDONLY, "ro"),
+        (StatVfsMountFlags::NOSUID, "nosuid"),
+        (StatVfsMountFlags::NODEV, "nodev"),
+        (StatVfsMountFlags::NOEXEC, "noexec"),
+    ];
+    Ok(names.iter().filter(|(flag, _)| has.contains(*flag)).map(|(_, name)| *name).collect())
+}
+
 /// Makes the mount on `target` and each one below it refuse writes. Meant for a mount that nothing is
 /// propagated to any more.
 ///

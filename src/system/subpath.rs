@@ -46,7 +46,7 @@ pub fn open_in_root(root: &Path, sub: &Path) -> Result<OwnedFd, SystemError> {
         done.push(name);
         at = match resolve(&top, &done, OFlags::PATH) {
             Err(Errno::NOENT) => {
-                make(&at, name, mode).map_err(|e| failed("create", e))?;
+                make(&at, name, mode).map_err(|e| failed("find or create", e))?;
                 resolve(&top, &done, OFlags::PATH).map_err(|e| failed("open", e))?
             }
             other => other.map_err(|e| failed("open", e))?,

@@ -504,3 +504,36 @@ fn a_container_with_stdin_waits_at_it_and_is_the_program_itself() {
     instance.phase("end", "Succeeded");
     assert!(instance.pod("cat").is_some_and(|p| p.is_ready()));
 }
+
+#[test]
+fn pods_whose_manifests_give_one_uid_keep_apart() {
+    let mut instance = Instance::start();
+    let uid = "4f5c0a0e-6a8e-4a2a-9d8b-6f3d2f8b1c11";
+    let text = |name: &str| {
+        let spec = format!(
+            "hostNetwork: true\nterminationGracePeriodSeconds: 1\nvolumes: [{{name: v, emptyDir: {{}}}}]\ncontainers: \
+             [{{name: main, image: 'test/shell:1', command: [sleep, '1000'], volumeMounts: [{{name: v, mountPath: /v}}]}}]"
+        );
+        pod(name, &spec).replace("metadata:", &format!("metadata:\n  uid: {uid}"))
+    };
+    instance.write("one.yaml", &text("one"));
+    assert_eq!(instance.ready("one").uid(), uid);
+    instance.write("two.yaml", &text("two"));
+    let two = instance.ready("two");
+    assert_ne!(two.uid(), uid);
+    instance.until("the other pod is named", |i| {
+        i.describes("two", &format!("{uid} is that of pod default/one, so this pod gets one of its own"))
+            .then_some(())
+    });
+    assert_eq!(instance.exec("two", "touch /v/of-two; ls /v"), "of-two");
+    assert_eq!(instance.exec("one", "ls /v"), "");
+
+    // Another name in the file is another pod, and the first one's directory is not the third's.
+    instance.write("one.yaml", &text("three"));
+    instance.ready("three");
+    instance.gone("one");
+    instance.restart_podling();
+    assert_eq!(instance.ready("two").id("main"), two.id("main"));
+    assert_eq!(instance.exec("three", "ls /v"), "");
+    assert_eq!(instance.exec("two", "ls /v"), "of-two");
+}

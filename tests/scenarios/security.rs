@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use rustix::mount::MountFlags;
 use serde_json::json;
 
 use crate::support::image::Image;
@@ -214,6 +215,40 @@ fn a_pod_with_users_of_its_own_is_root_inside_and_nobody_outside() {
     instance.until_pod("own", "was restarted", |p| p.is_ready() && p.id("main") != before.id("main"));
     assert_eq!(ids(&instance, "own"), one, "the ids stay");
     assert_eq!(instance.exec("own", "stat -c %u /e/new"), "0");
+}
+
+#[test]
+fn a_pod_with_users_of_its_own_has_all_kinds_of_volumes_read_only_too() {
+    let instance = Instance::start();
+    fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
+    // On the host nothing there can be run, which cannot be lifted from inside.
+    let host = instance.root().join("host");
+    fs::create_dir_all(&host).expect("writable");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("podling-test", &host, "tmpfs", flags, c"mode=0755").expect("root may mount");
+    fs::write(host.join("of-host"), "host").expect("writable");
+    let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata: {key: value}\n---\n";
+    let spec = format!(
+        "hostUsers: false\nsecurityContext: {{runAsUser: 1000, fsGroup: 2000}}\nvolumes: [{{name: m, configMap: \
+        {{name: m}}}}, {{name: p, projected: {{sources: [{{downwardAPI: {{items: [{{path: name, fieldRef: \
+        {{fieldPath: metadata.name}}}}]}}}}]}}}}, {{name: e, emptyDir: {{medium: Memory}}}}, {{name: h, hostPath: \
+        {{path: {}}}}}, {{name: d, hostPath: {{path: /dev/zero, type: CharDevice}}}}]",
+        host.display()
+    );
+    let container = "securityContext: {readOnlyRootFilesystem: true}\nvolumeMounts: [{name: m, mountPath: /m}, {name: m, \
+        mountPath: /key, subPath: key}, {name: p, mountPath: /p, readOnly: true}, {name: e, mountPath: /e}, {name: h, \
+        mountPath: /h, readOnly: true}, {name: h, mountPath: /w}, {name: d, mountPath: /dev/nought, readOnly: true}]";
+    instance.write("all.yaml", &(object.to_owned() + &sleeping("all", &spec, container)));
+    instance.ready("all");
+    let script = "cat /m/key /key /p/name /h/of-host; echo; stat -c '%u %g' -L /m/key; touch /e/new && stat -c '%u %g' /e/new";
+    assert_eq!(instance.exec("all", script), "valuevalueallhost\n0 2000\n1000 2000");
+    assert_eq!(instance.exec("all", "head -c 3 /dev/nought | od -An -tx1"), " 00 00 00");
+    let mounts = "while read -r _ path _ options _; do case $path in / | /[mphw]) echo $path ${options%%,*} ;; esac; \
+        done < /proc/mounts | sort";
+    assert_eq!(instance.exec("all", mounts), "/ ro\n/h ro\n/m ro\n/p ro\n/w rw");
+    instance.remove("all.yaml");
+    instance.gone("all");
+    rustix::mount::unmount(&host, rustix::mount::UnmountFlags::DETACH).expect("mounted above");
 }
 
 #[test]

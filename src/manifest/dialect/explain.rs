@@ -5,6 +5,8 @@ use granit_parser::{ErrorKind, Marker, ScanError};
 use super::{MAX_DEPTH, SyntaxError};
 use crate::manifest::node::Mark;
 
+const NOT_FIRST: &str = "a plain value cannot begin with @, ` or %; put it in quotes";
+
 /// The parser counts lines from 1 and columns from 0.
 pub fn mark(marker: &Marker) -> Mark {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -26,7 +28,8 @@ pub fn scan_error(error: &ScanError, text: &str) -> SyntaxError {
     if message.contains("recursion limit") || message.contains("nesting") {
         message = format!("nesting is deeper than {MAX_DEPTH} levels");
     }
-    if let Some(hint) = hint(line, text) {
+    let hint = hint(line, text).or_else(|| of_message(&message)).or_else(|| too_deep(&message, mark, text));
+    if let Some(hint) = hint {
         message = format!("{message}: {hint}");
     }
     SyntaxError { mark, text: message }
@@ -49,12 +52,39 @@ fn hint(line: &str, text: &str) -> Option<String> {
     let value = line.trim_start_matches([' ', '-']);
     let value = value.split_once(": ").map_or(value, |(_, v)| v.trim_start());
     if value.starts_with(['@', '`', '%']) {
-        return Some("a plain value cannot begin with @, ` or %; put it in quotes".into());
+        return Some(NOT_FIRST.into());
     }
     if value.matches(": ").count() > 0 && !value.starts_with(['"', '\'', '{', '[']) {
         return Some("a plain value cannot hold a colon and a blank; put it in quotes".into());
     }
     None
+}
+
+/// What the parser stumbled over.
+fn of_message(message: &str) -> Option<String> {
+    let hints = [
+        (
+            "anchor",
+            "a value that begins with * or & is an alias or an anchor; if it is meant as text, put it in quotes",
+        ),
+        ("unknown escape", "in double quotes \\ begins an escape; use single quotes, or \\\\"),
+        ("unexpected character: `%'", NOT_FIRST),
+        ("unexpected character: `@'", NOT_FIRST),
+        ("illegal placement of ':'", "is a bracket above not closed?"),
+    ];
+    hints.iter().find(|(what, _)| message.contains(what)).map(|(_, hint)| (*hint).to_owned())
+}
+
+/// A key that stands deeper than a key above it which has its value in its own line.
+fn too_deep(message: &str, mark: Mark, text: &str) -> Option<String> {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
+    let upto: Vec<&str> =
+        text.lines().take(mark.line as usize).filter(|line| !line.trim().is_empty()).collect();
+    let [.., above, line] = upto[..] else { return None };
+    let has_value =
+        above.trim_start_matches([' ', '-']).split_once(": ").is_some_and(|(_, v)| !v.trim().is_empty());
+    (message.starts_with("mapping values") && has_value && indent(line) > indent(above))
+        .then(|| "this line stands deeper than the one above, which has its value; align them".to_owned())
 }
 
 /// The first tab within the indentation of this line or one below it.

@@ -186,6 +186,23 @@ fn errors_say_where_and_what_to_do() {
             "a: b: c\n",
             "1:5 mapping values are not allowed in this context: a plain value cannot hold a colon and a blank; put it in quotes",
         ),
+        (
+            "a: 1\n  b: 2\n",
+            "2:4 mapping values are not allowed in this context: this line stands deeper than the one above, which has its value; align them",
+        ),
+        (
+            "a: [*]\n",
+            "1:5 while scanning an anchor or alias, did not find expected alphabetic or numeric character: a value that begins with * or & is an alias or an anchor; if it is meant as text, put it in quotes",
+        ),
+        (
+            "a: \"\\d\"\n",
+            "1:4 while parsing a quoted scalar, found unknown escape character: in double quotes \\ begins an escape; use single quotes, or \\\\",
+        ),
+        (
+            "a: [%d]\n",
+            "1:5 unexpected character: `%': a plain value cannot begin with @, ` or %; put it in quotes",
+        ),
+        ("a: [b\nc: d\n", "2:2 illegal placement of ':' indicator: is a bracket above not closed?"),
         ("a: 1\nb\n", "2:1 expected a colon and a blank behind this key; was the line cut off?"),
         (
             "a: 1\n<<<<<<< HEAD\nb: 2\n",

@@ -168,7 +168,10 @@ pub static VOLUME_PROJECTION: Object = Object {
         f(
             "serviceAccountToken",
             Shape::Object(&SERVICE_ACCOUNT_TOKEN_PROJECTION),
-            refused("tokens are issued by an API server; put one into a Secret"),
+            refused(
+                "tokens are issued by an API server; leave out the volume with its mounts (kubectl shows one that no \
+                manifest had: kube-api-access), or put a token into a Secret",
+            ),
         ),
     ],
 };

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 
 use super::words::{Refuse, one_of, unique};
+use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
 /// Checks the mounts of one container against the names of the pod's volumes.
@@ -50,6 +51,12 @@ fn check_mount(
         // The API takes it, but no runtime can start such a container.
         let why = "must not be the root, which would hide the whole image";
         findings.invalid(&path.field("mountPath"), mount.mount_path.as_str(), why);
+    } else if let Some((_, options)) = mount.mount_path.split_once(':') {
+        let text = format!(
+            "{options:?} is part of the path, as under a kubelet; options behind a colon are podman's: use readOnly \
+            and bindMountOptions"
+        );
+        findings.warn(Code::NoEffect, &path.field("mountPath"), text);
     }
     for (name, sub) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
         let Some(sub) = sub.as_deref().filter(|sub| !sub.is_empty()) else { continue };

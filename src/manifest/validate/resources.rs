@@ -12,6 +12,7 @@ use crate::manifest::quantity::Quantity;
 
 type Quantities = BTreeMap<String, ApiQuantity>;
 
+const HUGE_PAGES: &str = "hugepages-";
 const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as \
     500m, 1.5 or 64Mi)";
 
@@ -28,8 +29,16 @@ pub fn check(resources: &ResourceRequirements, path: &Path, findings: &mut Findi
             check_quantity(name, &quantity.0, field == "limits", &path, findings);
         }
     }
-    if let (Some(limits), Some(requests)) = (&resources.limits, &resources.requests) {
-        compare(limits, requests, path, findings);
+    let none = Quantities::new();
+    let limits = resources.limits.as_ref().unwrap_or(&none);
+    let requests = resources.requests.as_ref().unwrap_or(&none);
+    compare(limits, requests, path, findings);
+    let mut names = limits.keys().chain(requests.keys());
+    if names.clone().any(|name| name.starts_with(HUGE_PAGES))
+        && !names.any(|name| matches!(name.as_str(), "cpu" | "memory"))
+    {
+        findings
+            .forbidden(path, "huge pages can only be had with cpu or memory; add a request of one of them");
     }
 }
 
@@ -38,7 +47,7 @@ pub fn pod_level(spec: &PodSpec, resources: &ResourceRequirements, path: &Path, 
     for (field, map) in [("limits", &resources.limits), ("requests", &resources.requests)] {
         for (name, quantity) in map.iter().flatten() {
             let path = path.field(field).key(name);
-            if !matches!(name.as_str(), "cpu" | "memory") && !name.starts_with("hugepages-") {
+            if !matches!(name.as_str(), "cpu" | "memory") && !name.starts_with(HUGE_PAGES) {
                 findings.invalid(
                     &path,
                     name.as_str(),
@@ -85,7 +94,12 @@ fn check_name(name: &str, path: &Path, findings: &mut Findings<'_>) {
 }
 
 fn is_standard(name: &str) -> bool {
-    matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
+    matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with(HUGE_PAGES)
+}
+
+/// What is never promised to more containers than it is there for.
+fn is_given_out_whole(name: &str) -> bool {
+    name.contains('/') || name.starts_with(HUGE_PAGES)
 }
 
 fn check_quantity(name: &str, text: &str, limit: bool, path: &Path, findings: &mut Findings<'_>) {
@@ -127,12 +141,16 @@ fn compare(limits: &Quantities, requests: &Quantities, path: &Path, findings: &m
                     &format!("must be less than or equal to {name} limit of {}", limit.0),
                 );
             }
-            Some((Ok(most), limit)) if wanted != most && name.contains('/') => {
+            Some((Ok(most), limit)) if wanted != most && is_given_out_whole(name) => {
                 findings.invalid(
                     &request_path,
                     request.0.as_str(),
                     &format!("must be equal to {name} limit of {}", limit.0),
                 );
+            }
+            None if is_given_out_whole(name) => {
+                let why = format!("must be set, to the {} that is requested", request.0);
+                findings.required(&path.field("limits").key(name), &why);
             }
             _ => {}
         }

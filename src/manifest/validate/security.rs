@@ -80,6 +80,27 @@ pub fn pod(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     sysctls(context, spec, &path.field("sysctls"), findings);
 }
 
+/// A pod that says it is for Linux cannot have what is for Windows.
+pub fn not_of_windows(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
+    let mut set = Vec::new();
+    if spec.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
+        set.push(path.clone());
+    }
+    for (field, containers) in
+        [("initContainers", spec.init_containers.as_deref()), ("containers", Some(&spec.containers[..]))]
+    {
+        for (i, container) in containers.unwrap_or_default().iter().enumerate() {
+            if container.security_context.as_ref().is_some_and(|context| context.windows_options.is_some()) {
+                set.push(path.field(field).index(i));
+            }
+        }
+    }
+    for path in set {
+        let at = path.field("securityContext").field("windowsOptions");
+        findings.forbidden(&at, "may not be set for a pod whose `spec.os.name` is linux");
+    }
+}
+
 /// Checks a container's security context.
 pub fn container(
     context: &SecurityContext,

@@ -41,6 +41,9 @@ pub fn check(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
     }
     if let Some(os) = &spec.os {
         one_of(findings, &path.field("os").field("name"), Some(&os.name), &["linux", "windows"]);
+        if os.name == "linux" {
+            security::not_of_windows(spec, path, findings);
+        }
     }
     cluster(spec, path, findings);
 }
@@ -250,6 +253,10 @@ fn cluster(spec: &PodSpec, path: &Path, findings: &mut Findings<'_>) {
         }
         let allowed = &["DoNotSchedule", "ScheduleAnyway"];
         one_of(findings, &path.field("whenUnsatisfiable"), Some(&spread.when_unsatisfiable), allowed);
+    }
+    for (i, gate) in spec.readiness_gates.iter().flatten().enumerate() {
+        let at = path.field("readinessGates").index(i).field("conditionType");
+        qualified(findings, &at, &gate.condition_type);
     }
     for (i, gate) in spec.scheduling_gates.iter().flatten().enumerate() {
         qualified(findings, &path.field("schedulingGates").index(i).field("name"), &gate.name);

@@ -1,6 +1,7 @@
 use crate::manifest::{Code, ReadOptions, Severity, read};
 
 mod lifecycle;
+mod resources;
 mod security;
 
 /// What validation says about a pod with these lines under `spec` and under its only container.
@@ -384,34 +385,6 @@ fn sources_of_a_projected_volume_are_one_each_and_do_not_collide() {
             "spec.volumes[0].projected.sources[1].secret.name: Required value",
             "spec.volumes[0].projected.sources[1].secret.items[0].path: Invalid value: \"p\": another source of the volume has this path already",
         ],
-    );
-}
-
-#[test]
-fn resources_are_quantities_within_their_limits() {
-    in_container(
-        "resources: {limits: {cpu: 1x, memory: -1, pids: 5}, requests: {}}",
-        &[
-            "spec.containers[0].resources.limits[cpu]: Invalid value: \"1x\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$' (such as 500m, 1.5 or 64Mi)",
-            "spec.containers[0].resources.limits[memory]: Invalid value: \"-1\": must be greater than or equal to 0",
-            "spec.containers[0].resources.limits[pids]: Invalid value: \"pids\": must be a standard resource type (cpu, memory, ephemeral-storage, hugepages-<size>) or fully qualified",
-        ],
-    );
-    in_container(
-        "resources: {limits: {cpu: 500m, memory: 1Gi}, requests: {cpu: 0.6, memory: 1024Mi}}",
-        &[
-            "spec.containers[0].resources.requests[cpu]: Invalid value: \"0.6\": must be less than or equal to cpu limit of 500m",
-        ],
-    );
-    in_container(
-        "resources: {limits: {a.b/c: 2}, requests: {a.b/c: 1}}",
-        &[
-            "spec.containers[0].resources.requests[a.b/c]: Invalid value: \"1\": must be equal to a.b/c limit of 2",
-        ],
-    );
-    in_container(
-        "resources: {limits: {a.b/c: 0.5}}",
-        &["spec.containers[0].resources.limits[a.b/c]: Invalid value: \"0.5\": must be an integer"],
     );
 }
 

@@ -21,8 +21,13 @@ pub fn bind_mapped(source: &Path, target: &Path, user_namespace: &Path) -> Resul
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree =
         open_tree(CWD, source, flags).map_err(|e| SystemError::path("copy the mount of", source, e))?;
-    raw::map_mount_ids(tree.as_fd(), namespace.as_fd())
-        .map_err(|e| SystemError::path("map the user ids (hostUsers: false) of", source, e))?;
+    raw::map_mount_ids(tree.as_fd(), namespace.as_fd()).map_err(|e| {
+        SystemError::path(
+            "map the user ids (hostUsers: false, which not every file system can) of",
+            source,
+            e,
+        )
+    })?;
     make_like(source, target).map_err(|e| SystemError::path("create", target, e))?;
     move_mount(&tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .map_err(|e| SystemError::path("mount on", target, e))

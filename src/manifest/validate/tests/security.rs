@@ -39,3 +39,25 @@ fn a_user_namespace_excludes_devices_of_the_host() {
         ],
     );
 }
+
+#[test]
+fn options_for_windows_are_refused_where_the_pod_says_it_is_for_linux() {
+    in_spec(
+        "os: {name: linux}\nsecurityContext: {windowsOptions: {runAsUserName: a}}\ninitContainers: [{name: i, image: i, securityContext: {windowsOptions: {hostProcess: true}}}]",
+        &[
+            "spec.securityContext.windowsOptions: Forbidden: may not be set for a pod whose `spec.os.name` is linux",
+            "spec.initContainers[0].securityContext.windowsOptions: Forbidden: may not be set for a pod whose `spec.os.name` is linux",
+        ],
+    );
+    in_spec("securityContext: {windowsOptions: {runAsUserName: a}}", &[]);
+}
+
+#[test]
+fn a_readiness_gate_has_the_name_of_a_condition() {
+    in_spec(
+        "readinessGates: [{conditionType: a b}]",
+        &[
+            "spec.readinessGates[0].conditionType: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, with an optional DNS subdomain prefix and '/' (such as 'example.com/MyName')",
+        ],
+    );
+}

@@ -8,29 +8,32 @@ mod access;
 mod collect;
 mod images;
 mod node;
+mod reach;
 mod signals;
+mod words;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::access::RuntimeSlot;
+use self::reach::end_containerd;
 use self::signals::Signal;
 use crate::manifest::{PodKey, ReadOptions};
 use crate::objects::Objects;
 use crate::objects::keep::Keep;
 use crate::pod::board::{Board, Control, EventType};
-use crate::pod::capacity::Capacity;
 use crate::pod::context::{Context, Routes};
 use crate::pod::orphans::Orphans;
 use crate::pod::status;
 use crate::pod::sync_loop::{Inputs, SyncLoop};
 use crate::runtime::Runtime;
-use crate::runtime::containerd::{Containerd, ContainerdHandle, pleg, resolve};
+use crate::runtime::containerd::pleg;
 use crate::server::{self, Backend};
 use crate::settings::Settings;
 use crate::source::{FileSource, FileSourceOptions, Seed};
@@ -41,8 +44,6 @@ use crate::system::{notify, raw};
 const THREADS: usize = 2;
 /// Most threads for file work that would block (each `logs -f` holds one); they come and go.
 const BLOCKING_THREADS: usize = 32;
-/// First and longest pause between tries to reach containerd.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How long the first pods wait for archives in the images directory; large ones are not waited for.
 const FIRST_IMPORT: Duration = Duration::from_secs(2);
 /// How often the service manager is told how many pods run.
@@ -161,104 +162,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tries until containerd answers; none when a signal said to end first. With `stick`, pods exist on the
-    /// containerd used last, so no other will do.
-    async fn reach_containerd(&mut self, stick: bool) -> Option<(ContainerdHandle, Runtime)> {
-        let (mut pause, mut said, mut disk_full) = (PATIENCE.0, None, false);
-        loop {
-            // Starting a containerd again and again on a full disk only fills the log.
-            if disk_full && node::probe_disk(&self.settings.borrow().paths.state()).is_err() {
-                pause = PATIENCE.1;
-                match self.pause(pause).await {
-                    true => continue,
-                    false => return None,
-                }
-            }
-            let why = match self.try_containerd(stick, &mut disk_full).await {
-                Ok(reached) => {
-                    self.board.node("ContainerdUnavailable", None);
-                    return Some(reached);
-                }
-                Err(why) => why,
-            };
-            if said.as_ref() != Some(&why) {
-                tracing::warn!("containerd is not available, it is tried until it is: {why}");
-                self.board.event(EventType::Warning, "ContainerdUnavailable", None, why.as_str());
-                said = Some(why.clone());
-            }
-            self.board.node("ContainerdUnavailable", Some(why));
-            if !self.pause(pause).await {
-                return None;
-            }
-            pause = (pause * 2).min(PATIENCE.1);
-        }
-    }
-
-    /// Waits, and hears signals meanwhile; false when one says to end.
-    async fn pause(&mut self, pause: Duration) -> bool {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            signal = self.signals.recv() => match signal {
-                Some(Signal::Stop) | None => return false,
-                Some(Signal::Reload) => drop(self.read_settings()),
-                Some(Signal::Dump) => self.dump(),
-            },
-        }
-        true
-    }
-
-    async fn try_containerd(
-        &self,
-        stick: bool,
-        disk_full: &mut bool,
-    ) -> Result<(ContainerdHandle, Runtime), String> {
-        let settings = self.settings.borrow().clone();
-        let mark = settings.paths.state().join("containerd-in-use");
-        let choice = node::containerd_choice(&settings.containerd, stick.then_some(&mark));
-        let handle =
-            resolve(&choice, &settings.paths, &settings.namespace).await.map_err(|e| e.to_string())?;
-        let ready = async {
-            let ctd =
-                Containerd::connect(handle.socket(), &settings.namespace).await.map_err(|e| e.to_string())?;
-            let version = ctd.version().await.map_err(|e| e.to_string())?;
-            let (for_pods, objects) = (Capacity::of(&settings).for_pods(), self.objects.clone());
-            let runtime = Runtime::new(ctd, &settings, for_pods, objects, self.host_ips.clone()).await;
-            let runtime = runtime.map_err(|e| e.to_string())?;
-            tracing::info!(
-                socket = %handle.socket().display(),
-                %version,
-                namespace = %settings.namespace,
-                runtime = runtime.oci_runtime(),
-                "containerd is ready"
-            );
-            Ok(runtime)
-        };
-        let runtime: Result<Runtime, String> = ready.await;
-        match runtime {
-            Ok(runtime) => {
-                node::mark_containerd(&mark, &handle);
-                Ok((handle, runtime))
-            }
-            Err(e) => {
-                handle.stop().await;
-                // A containerd that cannot write its database answers, but has no services.
-                let state = settings.paths.state();
-                let probed = node::probe_disk(&state);
-                *disk_full = probed.is_err();
-                Err(match probed {
-                    Ok(()) => e,
-                    Err(full) => format!("cannot write below {}: {full}; {e}", state.display()),
-                })
-            }
-        }
-    }
-
     /// The daemon's life once containerd answers.
     async fn work(
         &mut self,
         runtime: Runtime,
         store: Arc<Store>,
-        records: Vec<PodRecord>,
+        mut records: Vec<PodRecord>,
         control: mpsc::Receiver<Control>,
     ) {
         for note in runtime.notes() {
@@ -266,42 +175,21 @@ impl Daemon {
             self.board.event(EventType::Warning, "NodeLimits", None, note);
         }
         let Some(mut orphans) = self.find_orphans(&runtime, &records).await else { return };
-        // Before housekeeping looks for sandboxes that nobody has.
-        for (sandbox, uid) in orphans.sandboxes() {
-            runtime.adopt_sandbox(sandbox, uid);
-        }
-        let mut records = records;
-        for record in records.iter_mut().filter(|r| r.status.is_lost()) {
-            if let Some(status) = orphans.status_of(&record.spec) {
-                tracing::info!(pod = %record.spec.manifest.key, uid = %record.spec.uid, "its status is taken from its containers' labels");
-                record.status = status;
-            }
-        }
-        for record in &records {
-            if let Some(sandbox) = &record.status.sandbox {
-                runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
-            }
-        }
+        adopt(&runtime, &mut records, &mut orphans);
         let (done_tx, done) = mpsc::unbounded_channel();
         let context = self.context(&runtime, &store, done_tx);
         let seed = self.seed(&records, &store);
         let (sources_tx, sources) = mpsc::channel(16);
         let (wakes_tx, wakes) = mpsc::channel(256);
-        let (reload_tx, mut reload) = mpsc::channel(1);
+        let (reload_tx, reload) = mpsc::channel(1);
         let settings = self.settings.borrow().clone();
         pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
         let arrived = Arc::new(Notify::new());
-        let images =
-            node::keep_images(runtime.clone(), settings.clone(), self.board.clone(), arrived.clone());
-        let images = tokio::spawn(images);
-        let room = collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone());
-        let room = tokio::spawn(room);
-        let network = tokio::spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
+        let mut chores = self.chores(&runtime, &arrived);
         node::lint_registries(&settings);
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));
-        let sync_loop = SyncLoop::new(context, records, orphans);
         let inputs = Inputs {
             sources,
             wakes,
@@ -311,7 +199,35 @@ impl Daemon {
             files: source.clone(),
             images: arrived,
         };
-        let mut sync_loop = tokio::spawn(sync_loop.run(inputs));
+        let sync_loop = tokio::spawn(SyncLoop::new(context, records, orphans).run(inputs));
+        self.watch_over(sync_loop, reload, &source, &store).await;
+        chores.abort_all();
+        store.sync();
+        if let Err(e) = store.save_source(&source.dir_identities()) {
+            tracing::warn!("{e}");
+        }
+        runtime.ends_cleanly();
+        tracing::info!("podling ends; {}", self.farewell());
+    }
+
+    /// What goes on beside the pods: images of archives, room on the disk, a network that nobody changed.
+    fn chores(&self, runtime: &Runtime, arrived: &Arc<Notify>) -> JoinSet<()> {
+        let settings = self.settings.borrow().clone();
+        let mut chores = JoinSet::new();
+        chores.spawn(node::keep_images(runtime.clone(), settings, self.board.clone(), arrived.clone()));
+        chores.spawn(collect::keep_room(runtime.clone(), self.settings.subscribe(), self.board.clone()));
+        chores.spawn(collect::watch_network(runtime.clone(), self.host_ips.clone()));
+        chores
+    }
+
+    /// Until a signal says to end; ends the sync loop, which never ends by itself.
+    async fn watch_over(
+        &mut self,
+        mut sync_loop: JoinHandle<()>,
+        mut reload: mpsc::Receiver<()>,
+        source: &FileSource,
+        store: &Arc<Store>,
+    ) {
         let mut line = tokio::time::interval(STATUS_LINE);
         let mut sync = tokio::time::interval(SYNC);
         let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
@@ -319,12 +235,12 @@ impl Daemon {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
                     Some(Signal::Stop) | None => break,
-                    Some(Signal::Reload) => self.reload(&source).await,
+                    Some(Signal::Reload) => self.reload(source).await,
                     Some(Signal::Dump) => self.dump(),
                 },
-                Some(()) = reload.recv() => self.reload(&source).await,
+                Some(()) = reload.recv() => self.reload(source).await,
                 _ = line.tick() => notify::status(&self.summary()),
-                _ = sync.tick() => make_durable(&store),
+                _ = sync.tick() => make_durable(store),
                 _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
@@ -332,16 +248,7 @@ impl Daemon {
                 }
             }
         }
-        images.abort();
-        room.abort();
-        network.abort();
         sync_loop.abort();
-        store.sync();
-        if let Err(e) = store.save_source(&source.dir_identities()) {
-            tracing::warn!("{e}");
-        }
-        runtime.ends_cleanly();
-        tracing::info!("podling ends; {}", self.farewell());
     }
 
     fn keep(&self) -> Keep {
@@ -393,29 +300,6 @@ impl Daemon {
         }
     }
 
-    /// What runs here of which the store knows nothing; none when a signal said to end before containerd
-    /// answered.
-    async fn find_orphans(&mut self, runtime: &Runtime, records: &[PodRecord]) -> Option<Orphans> {
-        let whole = records.iter().filter(|r| !r.status.is_lost());
-        let known: Vec<&str> = whole.map(|r| r.spec.uid.as_str()).collect();
-        loop {
-            let listed = tokio::select! {
-                listed = runtime.observe_all() => listed,
-                () = told_to_stop(&mut self.signals) => return None,
-            };
-            match listed {
-                Ok(seen) => {
-                    return Some(Orphans::find(seen, &known));
-                }
-                Err(e) => tracing::warn!("cannot list containers, trying again: {e}"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(PATIENCE.1) => {}
-                () = told_to_stop(&mut self.signals) => return None,
-            }
-        }
-    }
-
     async fn reload(&self, source: &FileSource) {
         notify::reloading();
         if let Some(settings) = self.read_settings() {
@@ -448,60 +332,26 @@ impl Daemon {
             }
         }
     }
-
-    fn summary(&self) -> String {
-        let board = self.board.subscribe();
-        let state = board.borrow();
-        let ready = state.pods.values().filter(|p| node::is_ready(&p.status)).count();
-        let problems = state.sources.values().flat_map(|r| &r.problems).filter(|p| !p.is_remark()).count();
-        match problems {
-            0 => format!("{} pods, {ready} ready", state.pods.len()),
-            n => format!(
-                "{} pods, {ready} ready; {n} problems in manifests, see podling get pods",
-                state.pods.len()
-            ),
-        }
-    }
-
-    fn farewell(&self) -> String {
-        let board = self.board.subscribe();
-        let running =
-            board.borrow().pods.values().filter(|p| p.status.phase.as_deref() == Some("Running")).count();
-        match running {
-            0 => "no pod runs".into(),
-            n => format!("{n} pods keep running; podling run takes them up again"),
-        }
-    }
-
-    /// Everything a person may want to see, into the log.
-    fn dump(&self) {
-        let board = self.board.subscribe();
-        let state = board.borrow();
-        tracing::info!("state: {}", self.summary());
-        for (name, text) in &state.node {
-            tracing::info!("state: node: {name}: {text}");
-        }
-        for (key, pod) in &state.pods {
-            let status = serde_json::to_value(&pod.status).unwrap_or_default();
-            tracing::info!(pod = %key, uid = %pod.uid, hash = %pod.manifest.hashes.manifest, "state: {status}");
-        }
-        for (source, report) in &state.sources {
-            tracing::info!(
-                source,
-                overflows = report.overflows,
-                problems = report.problems.len(),
-                "state: source"
-            );
-            for problem in &report.problems {
-                tracing::info!(source, "state: {}: {}", problem.reason, problem.message);
-            }
-        }
-    }
 }
 
-/// Waits for the signal to end; others are for when there is something to do for them.
-async fn told_to_stop(signals: &mut mpsc::Receiver<Signal>) {
-    while !matches!(signals.recv().await, Some(Signal::Stop) | None) {}
+/// Takes up what runs: whose sandboxes they are, before housekeeping looks for those that nobody has, and the
+/// status of pods whose own was lost.
+fn adopt(runtime: &Runtime, records: &mut [PodRecord], orphans: &mut Orphans) {
+    for (sandbox, uid) in orphans.sandboxes() {
+        runtime.adopt_sandbox(sandbox, uid);
+    }
+    for record in records {
+        if record.status.is_lost()
+            && let Some(status) = orphans.status_of(&record.spec)
+        {
+            let (pod, uid) = (&record.spec.manifest.key, &record.spec.uid);
+            tracing::info!(%pod, %uid, "its status is taken from its containers' labels");
+            record.status = status;
+        }
+        if let Some(sandbox) = &record.status.sandbox {
+            runtime.adopt_sandbox(&sandbox.id, &record.spec.uid);
+        }
+    }
 }
 
 /// Tells the service manager's watchdog that this process makes progress, as long as its threads do.
@@ -529,18 +379,6 @@ fn source_options(settings: &Settings) -> FileSourceOptions {
         settle: settings.settle,
         relist: settings.file_check,
         extensionless: settings.extensionless,
-    }
-}
-
-/// A private containerd ends with podling unless it still has containers: their exits would be lost.
-async fn end_containerd(handle: ContainerdHandle, runtime: &Runtime) {
-    let ContainerdHandle::Embedded(embedded) = &handle else { return };
-    match runtime.observe_all().await {
-        Ok(left) if left.is_empty() => handle.stop().await,
-        _ => tracing::info!(
-            pid_file = %embedded.pid_file().display(),
-            "the private containerd keeps running for the pods; after removing them, kill the process in its pid file to end it"
-        ),
     }
 }
 

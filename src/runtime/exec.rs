@@ -3,6 +3,7 @@
 //! Each command has a name within its container, so there is never a second one of the same name, also not
 //! beside one that a killed podling left behind.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Runtime;
 use super::containerd::{ErrorClass, ExecRequest, ExecSession, ExecState, RuntimeError};
-use crate::system::process;
+use crate::system::process::{self, ProcessId};
 
 /// Output kept of one command, as the kubelet's probes.
 pub const OUTPUT_MAX: usize = 10 << 10;
@@ -125,6 +126,11 @@ impl Runtime {
                     other => other?,
                 }
             }
+            Err(ExecError::Runtime(e))
+                if e.class() == ErrorClass::Other && self.clear_way(id, purpose).await =>
+            {
+                self.begin(id, &request).await?
+            }
             Err(ExecError::Runtime(e)) if purpose.is_hook() && e.class().is_transient() => {
                 return Err(ExecError::Unheard { command: command.join(" ") });
             }
@@ -156,13 +162,26 @@ impl Runtime {
     pub async fn end_exec(&self, id: &str, purpose: ExecPurpose) {
         let ctd = &self.inner.ctd;
         let Ok(Some(state)) = ctd.exec_state(id, purpose.name()).await else { return };
-        // The id of one that has ended may be another's by now.
-        if let ExecState::Running(pid) = state
-            && let Ok(root) = process::identify(pid)
-        {
+        let root = match state {
+            ExecState::Running(pid) => process::identify(pid).ok(),
+            ExecState::Created => self.unseen(id, purpose).await.and_then(Unseen::process),
+            // The id of one that has ended may be another's by now.
+            ExecState::Ended => None,
+        };
+        if let Some(root) = root {
             kill_tree(root).await;
         }
         ctd.end_exec(id, purpose.name()).await;
+        self.clear_way(id, purpose).await;
+    }
+
+    /// Removes what a runtime that was killed left in the way of a command; whether there was something.
+    async fn clear_way(&self, id: &str, purpose: ExecPurpose) -> bool {
+        let Ok(Some(ExecState::Running(init))) = self.inner.ctd.exec_state(id, "").await else {
+            return false;
+        };
+        let bundle = process::shim_above(init).and_then(|shim| bundle(shim.pid, id));
+        bundle.is_some_and(|dir| std::fs::remove_file(&pid_files(&dir, purpose)[1]).is_ok())
     }
 
     /// Waits for the end of a hook's command that was begun before, for at most `limit`, then kills it. None when
@@ -180,11 +199,18 @@ impl Runtime {
     ) -> Result<Option<ExecResult>, ExecError> {
         let ctd = &self.inner.ctd;
         let wait = async {
+            let mut ended = false;
             loop {
                 match ctd.exec_state(id, purpose.name()).await {
                     Ok(None) => return None,
-                    // Unless its start is under way, which this then finds.
-                    Ok(Some(ExecState::Created)) => ctd.end_exec(id, purpose.name()).await,
+                    Ok(Some(ExecState::Created)) => match self.unseen(id, purpose).await {
+                        // How, nobody knows. Looked at twice, as its start may be just under way.
+                        Some(Unseen::Ended) if ended => return Some(0),
+                        Some(Unseen::Ended) => ended = true,
+                        Some(Unseen::Runs(_)) => {}
+                        // Unless its start is under way, which this then finds.
+                        None => ctd.end_exec(id, purpose.name()).await,
+                    },
                     Ok(Some(_)) => match ctd.wait_exec(id, purpose.name()).await {
                         Ok(code) => return Some(code),
                         Err(e) => tracing::debug!("{e}"),
@@ -204,6 +230,20 @@ impl Runtime {
                 Err(ExecError::TimedOut { command: command.join(" "), after: limit })
             }
         }
+    }
+
+    /// Whether a command runs or ran of which the shim thinks that it was never started: containerd went in the
+    /// moment between the command's start and the runtime's answer.
+    async fn unseen(&self, id: &str, purpose: ExecPurpose) -> Option<Unseen> {
+        let Ok(Some(ExecState::Running(init))) = self.inner.ctd.exec_state(id, "").await else { return None };
+        let shim = process::shim_above(init)?;
+        let files = pid_files(&bundle(shim.pid, id)?, purpose);
+        let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok())?;
+        let process = text.trim().parse().ok().and_then(|pid| process::identify(pid).ok());
+        let process = process.filter(|p| process::is_alive(p.pid));
+        // Its id may be another's by now; what the shim took over from the runtime is this one.
+        let process = process.filter(|p| process::shim_above(p.pid) == Some(shim));
+        Some(process.map_or(Unseen::Ended, Unseen::Runs))
     }
 
     /// Has containerd forget the command of a hook whose end is written down.
@@ -248,7 +288,35 @@ impl Runtime {
     }
 }
 
-async fn kill_tree(root: process::ProcessId) {
+/// A command whose start the shim did not see.
+enum Unseen {
+    Runs(ProcessId),
+    Ended,
+}
+
+impl Unseen {
+    fn process(self) -> Option<ProcessId> {
+        match self {
+            Self::Runs(process) => Some(process),
+            Self::Ended => None,
+        }
+    }
+}
+
+/// The directory in which a container's shim and runtime keep their files: beside that of the container which
+/// the shim was started for, and in which it works.
+fn bundle(shim: u32, id: &str) -> Option<PathBuf> {
+    let own = std::fs::read_link(format!("/proc/{shim}/cwd")).ok()?;
+    Some(own.parent()?.join(id))
+}
+
+/// The file that the runtime writes when a command runs, and the one that it is until it is whole. A runtime
+/// that was killed then leaves that one, and no command of the name can begin until it is gone.
+fn pid_files(bundle: &Path, purpose: ExecPurpose) -> [PathBuf; 2] {
+    ["", "."].map(|dot| bundle.join(format!("{dot}{}.pid", purpose.name())))
+}
+
+async fn kill_tree(root: ProcessId) {
     let killed = tokio::task::spawn_blocking(move || process::kill_tree(root)).await;
     if !killed.unwrap_or(false) {
         tracing::warn!(pid = root.pid, "a command in a container does not end, though it was killed");
@@ -256,7 +324,7 @@ async fn kill_tree(root: process::ProcessId) {
 }
 
 /// The processes of a command, killed when nobody waits for it any more.
-struct Tree(Option<process::ProcessId>);
+struct Tree(Option<ProcessId>);
 
 impl Drop for Tree {
     fn drop(&mut self) {

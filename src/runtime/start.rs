@@ -13,7 +13,7 @@ use crate::image::pull::{Pulled, Ready};
 use crate::manifest::PodManifest;
 use crate::store::SandboxRecord;
 use crate::system::clock::Moment;
-use crate::system::devices;
+use crate::system::{devices, process};
 use crate::volume;
 
 /// A container or a sandbox could not be started: the kubelet's word for it and a line for a person.
@@ -178,6 +178,7 @@ impl Runtime {
             }
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
         };
+        limit_open_files(pid, &extras);
         self.link_log(order, &new.id);
         Ok(Started {
             id: new.id,
@@ -381,4 +382,13 @@ fn stop_signal(container: &Container, image: &Image) -> i32 {
     let of_image = || image.config.config().as_ref().and_then(|c| c.stop_signal().clone());
     let wanted = container.lifecycle.as_ref().and_then(|l| l.stop_signal.clone()).or_else(of_image);
     wanted.and_then(|w| crate::system::signal_names::number(&w)).unwrap_or(libc::SIGTERM)
+}
+
+/// Sets the limit on open files once more. The runtime sets it from outside while its own program begins in the
+/// container, and Go's start-up code, when it comes second, raises it again. By now it has begun and waits.
+fn limit_open_files(pid: u32, extras: &spec::Extras) {
+    let Some(limit) = extras.ulimits.iter().find(|u| u.name == "nofile").filter(|_| pid > 0) else { return };
+    if let Err(e) = process::limit_open_files(pid, limit.soft, limit.hard) {
+        tracing::debug!("{e}");
+    }
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 use super::{SystemError, raw};
 
@@ -83,6 +83,22 @@ pub fn signal(id: ProcessId, number: i32) -> Result<(), SystemError> {
         Ok(()) => Ok(()),
         Err(Errno::SRCH) => Err(gone),
         Err(e) => Err(SystemError::call("send a signal", e)),
+    }
+}
+
+/// Sets how many files a process may have open, `u64::MAX` for any number.
+///
+/// # Errors
+/// The kernel's: `EPERM` for a hard limit above the present one without `CAP_SYS_RESOURCE`, `ESRCH`.
+pub fn limit_open_files(pid: u32, soft: u64, hard: u64) -> Result<(), SystemError> {
+    let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Err(SystemError::ProcessGone { pid });
+    };
+    let finite = |n: u64| (n != u64::MAX).then_some(n);
+    let limit = Rlimit { current: finite(soft), maximum: finite(hard) };
+    match rustix::process::prlimit(Some(target), Resource::Nofile, limit) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(SystemError::call("set the limit on open files", e)),
     }
 }
 

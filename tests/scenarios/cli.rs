@@ -110,6 +110,7 @@ fn stop_keeps_a_pod_stopped_until_start() {
     instance.ok(&["stop", "pod/web"]);
     instance.until("its process is gone", |_| (!host::alive(pid)).then_some(()));
     instance.restart_podling();
+    instance.until_pod("web", "is seen to have ended", |p| !p.is_running("main"));
     instance.stays(seconds(2), "it stays stopped", |i| i.pod("web").is_some_and(|p| !p.is_running("main")));
     instance.ok(&["start", "pod/web"]);
     instance.until_pod("web", "runs again", |p| p.is_ready() && p.id("main") != before.id("main"));

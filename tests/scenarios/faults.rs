@@ -47,7 +47,7 @@ fn a_start_that_hangs_does_not_hold_up_other_pods() {
     let instance = proxied();
     instance.proxy().times(1, "Tasks/Create", Fault::Hang);
     instance.write("stuck.yaml", &sleeper("stuck"));
-    instance.until("the call hangs", |i| (i.proxy().calls("Tasks/Create") > 0).then_some(()));
+    instance.until("the call hangs", |i| (i.proxy().count("Tasks/Create") > 0).then_some(()));
     for name in ["one", "two", "three"] {
         instance.write(&format!("{name}.yaml"), &sleeper(name));
     }
@@ -63,7 +63,7 @@ fn a_lost_answer_to_a_start_gives_one_container_in_the_end() {
         instance.proxy().times(1, call, Fault::LoseReply(UNAVAILABLE));
         instance.write("web.yaml", &sleeper("web"));
         instance.ready("web");
-        assert!(instance.proxy().calls(call) >= 1, "{call} is never called");
+        assert!(instance.proxy().count(call) >= 1, "{call} is never called");
         instance.until("one container is left", |i| {
             (i.ctr(&["containers", "ls", "-q"]).lines().count() == 1).then_some(())
         });

@@ -26,7 +26,7 @@ fn containerd_takes_the_harness_image_through_the_proxy() {
     assert!(ok, "{text}");
     let (_, list) = ctr(&socket, &["images", "ls", "-q"]);
     assert_eq!(list.trim(), "docker.io/test/shell:1");
-    assert!(proxy.calls("Images/List") >= 1);
+    assert!(proxy.count("Images/List") >= 1);
 
     proxy.times(1, "Images/List", Fault::Status(UNAVAILABLE, "a bad day"));
     let (ok, text) = ctr(&socket, &["images", "ls"]);

@@ -17,13 +17,6 @@ fn find(dir: &Path, name: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn until_unpacked(instance: &Instance) {
-    instance.until("the image is here", |i| {
-        let list = i.podling(&["image", "inspect", "test/shell:1"]);
-        String::from_utf8_lossy(&list.stdout).contains("\"unpacked\": true").then_some(())
-    });
-}
-
 fn empty_the_shell(instance: &Instance) {
     let mut found = Vec::new();
     find(&instance.root().join("c"), "fs/bin/busybox", &mut found);
@@ -34,7 +27,6 @@ fn empty_the_shell(instance: &Instance) {
 #[test]
 fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
     let mut instance = Instance::start();
-    until_unpacked(&instance);
     instance.kill_podling();
     empty_the_shell(&instance);
     // The boot in which it was written is another one.
@@ -53,9 +45,7 @@ fn an_image_whose_program_was_emptied_is_unpacked_again_offline() {
 fn a_layer_whose_archive_is_missing_too_is_fetched_and_until_then_the_pod_waits() {
     let mut instance = Instance::start();
     let mut registry = Registry::start(instance.net());
-    // Its layers are those of the archive, packed in another way, so that a pull after the import of the
-    // archive fetches none of them.
-    until_unpacked(&instance);
+    // Its layers are those of the archive, packed in another way, so that a pull fetches none of them.
     registry.push(instance.net(), &Image::shell("test/shell:1"), "shell:1");
     instance.ok(&["image", "pull", "127.0.0.1:5000/shell:1"]);
     instance.kill_podling();

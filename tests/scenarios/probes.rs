@@ -388,3 +388,20 @@ fn https_is_asked_without_looking_at_the_certificate() {
     server.wait().expect("it is a child");
     instance.until_pod("probed", "is not ready", |p| !p.is_ready());
 }
+
+#[test]
+fn what_a_killed_runtime_left_in_the_way_of_a_probe_fails_none() {
+    let instance = Instance::start();
+    let probes = "readinessProbe: {exec: {command: [test, -e, /v/ready]}, periodSeconds: 1, failureThreshold: 1}\n\
+                  livenessProbe: {exec: {command: [\"true\"]}, initialDelaySeconds: 2, periodSeconds: 1, failureThreshold: 1}";
+    instance.write("probed.yaml", &probed(":", probes));
+    let view = instance.until_pod("probed", "runs", |p| p.is_running("main"));
+    // runc was killed while it wrote in which process the probe runs, as a containerd that ends does.
+    let tasks = instance.root().join("c/state/io.containerd.runtime.v2.task").join(instance.namespace());
+    std::fs::write(tasks.join(view.id("main")).join(".liveness-probe.pid"), "").expect("the bundle is there");
+    instance.exec("probed", "touch /v/ready");
+    let view = instance.ready("probed");
+    std::thread::sleep(seconds(4));
+    assert_eq!((view.restarts("main"), instance.pod("probed").map(|p| p.restarts("main"))), (0, Some(0)));
+    assert!(!instance.describes("probed", "Liveness probe failed"));
+}

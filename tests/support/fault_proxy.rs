@@ -4,8 +4,9 @@
 //! rule. That shows podling what a real containerd does only on its bad days.
 
 use std::convert::Infallible;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
@@ -17,7 +18,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::oneshot;
+
+use super::faults::{Faults, Served, serve};
 
 /// gRPC status codes.
 pub const NOT_FOUND: u16 = 5;
@@ -37,69 +39,27 @@ pub enum Fault {
     Delay(Duration),
 }
 
-struct Rule {
-    path: &'static str,
-    fault: Fault,
-    /// How many more calls it applies to.
-    left: usize,
-}
-
-#[derive(Default)]
-struct Shared {
-    rules: Vec<Rule>,
-    calls: Vec<String>,
-}
-
 /// A running proxy; it ends when dropped.
 pub struct FaultProxy {
-    shared: Arc<Mutex<Shared>>,
-    _stop: oneshot::Sender<Infallible>,
+    faults: Faults<Fault>,
+    _served: Served,
 }
 
 impl FaultProxy {
     /// Listens on `socket` and forwards to `upstream`.
     pub fn start(socket: &Path, upstream: &Path) -> Self {
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let (stop, stopped) = oneshot::channel::<Infallible>();
-        let listener =
-            std::os::unix::net::UnixListener::bind(socket).expect("the proxy's socket can be bound");
-        listener.set_nonblocking(true).expect("a socket can be non-blocking");
-        let (state, upstream) = (Arc::clone(&shared), upstream.to_path_buf());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(async {
-                let listener = UnixListener::from_std(listener).expect("a listener can join the runtime");
-                tokio::select! {
-                    () = accept(listener, state, upstream) => {}
-                    _ = stopped => {}
-                }
-            });
-        });
-        Self { shared, _stop: stop }
+        let faults = Faults::default();
+        let (rules, socket, upstream) = (faults.clone(), socket.to_path_buf(), upstream.to_path_buf());
+        let listen = move || UnixListener::bind(socket).expect("the proxy's socket can be bound");
+        let served = serve(None, listen, |listener| accept(listener, rules, upstream));
+        Self { faults, _served: served }
     }
+}
 
-    /// From now on all calls whose path ends in `path` (such as `Tasks/Kill`) suffer `fault`.
-    pub fn always(&self, path: &'static str, fault: Fault) {
-        self.times(usize::MAX, path, fault);
-    }
-
-    /// The next `count` calls whose path ends in `path` suffer `fault`.
-    pub fn times(&self, count: usize, path: &'static str, fault: Fault) {
-        self.lock().rules.push(Rule { path, fault, left: count });
-    }
-
-    /// Ends all faults that are not in progress.
-    pub fn heal(&self) {
-        self.lock().rules.clear();
-    }
-
-    /// How many calls there were whose path ends in `path`.
-    pub fn calls(&self, path: &str) -> usize {
-        self.lock().calls.iter().filter(|c| c.ends_with(path)).count()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
-        self.shared.lock().expect("no holder of this lock panics")
+impl Deref for FaultProxy {
+    type Target = Faults<Fault>;
+    fn deref(&self) -> &Self::Target {
+        &self.faults
     }
 }
 
@@ -121,9 +81,9 @@ impl Upstream {
     }
 }
 
-async fn accept(listener: UnixListener, shared: Arc<Mutex<Shared>>, upstream: PathBuf) {
+async fn accept(listener: UnixListener, faults: Faults<Fault>, upstream: PathBuf) {
     while let Ok((client, _)) = listener.accept().await {
-        let shared = Arc::clone(&shared);
+        let faults = faults.clone();
         let server = Arc::new(Upstream { socket: upstream.clone(), current: tokio::sync::Mutex::default() });
         tokio::spawn(async move {
             // Without a containerd behind it the connection closes, as containerd's own would.
@@ -131,8 +91,8 @@ async fn accept(listener: UnixListener, shared: Arc<Mutex<Shared>>, upstream: Pa
                 return;
             }
             let service = service_fn(move |request| {
-                let (shared, server) = (Arc::clone(&shared), Arc::clone(&server));
-                async move { Ok::<_, Infallible>(answer(request, &shared, &server).await) }
+                let (faults, server) = (faults.clone(), Arc::clone(&server));
+                async move { Ok::<_, Infallible>(answer(request, &faults, &server).await) }
             });
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             // An error here is the client closing the connection.
@@ -149,8 +109,9 @@ async fn connect(socket: &Path) -> Option<SendRequest<Incoming>> {
     Some(server)
 }
 
-async fn answer(request: Request<Incoming>, shared: &Mutex<Shared>, server: &Upstream) -> Answer {
-    match fault(shared, request.uri().path()) {
+async fn answer(request: Request<Incoming>, faults: &Faults<Fault>, server: &Upstream) -> Answer {
+    let path = request.uri().path();
+    match faults.meets(path.to_owned(), |end| path.ends_with(end)) {
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Status(code, message)) => status(code, message),
         Some(Fault::LoseReply(code)) => {
@@ -174,14 +135,6 @@ async fn forward(request: Request<Incoming>, server: &Upstream) -> Answer {
         Ok(reply) => reply.map(|body| body.boxed()),
         Err(_) => status(UNAVAILABLE, "containerd closed the connection"),
     }
-}
-
-fn fault(shared: &Mutex<Shared>, path: &str) -> Option<Fault> {
-    let mut shared = shared.lock().expect("no holder of this lock panics");
-    shared.calls.push(path.to_owned());
-    let rule = shared.rules.iter_mut().find(|r| r.left > 0 && path.ends_with(r.path))?;
-    rule.left -= 1;
-    Some(rule.fault.clone())
 }
 
 /// A gRPC answer that is only a status.

@@ -79,6 +79,7 @@ impl Instance {
         });
         let cgroup_root = format!("/{name}");
         let environment = options.environment.clone();
+        let usual = options.images.is_empty() && !options.embedded && !options.proxy;
         let mut instance = Self {
             root,
             name,
@@ -92,7 +93,16 @@ impl Instance {
         };
         instance.prepare(options);
         instance.start_podling();
+        if usual {
+            instance.until("the image is imported", Self::has_image);
+        }
         instance
+    }
+
+    /// Whether the image `test/shell:1` is unpacked; pulls and exports of a test may depend on it.
+    pub fn has_image(&self) -> Option<()> {
+        let seen = self.podling(&["image", "inspect", "test/shell:1"]);
+        String::from_utf8_lossy(&seen.stdout).contains("\"unpacked\": true").then_some(())
     }
 
     fn prepare(&self, options: Options) {

@@ -8,6 +8,7 @@
 pub mod clean;
 pub mod daemon_containerd;
 pub mod fault_proxy;
+pub mod faults;
 pub mod grpc;
 pub mod host;
 pub mod image;

@@ -1,8 +1,8 @@
 //! Registries for the scenarios: Debian's docker-registry in an instance's network namespace, and a proxy before
 //! it that breaks answers on request.
 
-use std::convert::Infallible;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,8 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
 
+use super::faults::{Faults, Served, loopback, serve};
 use super::host::NetNs;
 use super::image::Image;
 
@@ -218,108 +218,78 @@ pub enum Fault {
     Delay(Duration),
 }
 
-struct Rule {
-    path: &'static str,
-    fault: Fault,
-    left: usize,
-}
-
-#[derive(Default)]
-struct Shared {
-    rules: Vec<Rule>,
-    requests: Vec<String>,
-}
-
-/// A proxy before a registry, on a port of its own in the same network namespace; it ends when dropped.
+/// A proxy before a registry, on a port of its own in the same network namespace; it ends when dropped. It notes
+/// requests as `GET /v2/app/manifests/1 range=… authorization=…`.
 pub struct FaultyRegistry {
-    shared: Arc<Mutex<Shared>>,
-    _stop: oneshot::Sender<Infallible>,
+    faults: Faults<Fault>,
+    _served: Served,
 }
 
 impl FaultyRegistry {
     /// Listens on `port` and forwards to the plain registry on `upstream`.
     pub fn start(net: &NetNs, port: u16, upstream: u16) -> Self {
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let (stop, stopped) = oneshot::channel::<Infallible>();
-        let (state, ns) = (shared.clone(), fs::File::open(net.path()).expect("the namespace is there"));
-        let (ready, listening) = std::sync::mpsc::channel();
-        inside(ns, async move {
-            let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
-            ready.send(()).expect("the test waits");
-            tokio::select! {
-                () = accept(listener, state, upstream) => {}
-                _ = stopped => {}
-            }
-        });
-        listening.recv().expect("the proxy listens");
-        Self { shared, _stop: stop }
-    }
-
-    /// Breaks the next `times` requests whose path contains `path`.
-    pub fn times(&self, times: usize, path: &'static str, fault: Fault) {
-        self.shared.lock().expect("unpoisoned").rules.push(Rule { path, fault, left: times });
-    }
-
-    /// Breaks all of them until [`FaultyRegistry::heal`].
-    pub fn always(&self, path: &'static str, fault: Fault) {
-        self.times(usize::MAX, path, fault);
-    }
-
-    pub fn heal(&self) {
-        self.shared.lock().expect("unpoisoned").rules.clear();
-    }
-
-    /// Requests so far, as `GET /v2/app/manifests/1 range=… auth=…`.
-    pub fn requests(&self) -> Vec<String> {
-        self.shared.lock().expect("unpoisoned").requests.clone()
-    }
-
-    /// How many requests contain this.
-    pub fn count(&self, text: &str) -> usize {
-        self.requests().iter().filter(|r| r.contains(text)).count()
+        let faults = Faults::default();
+        let rules = faults.clone();
+        let served = serve(
+            Some(net),
+            move || loopback(port),
+            move |listener| {
+                each(listener, move |stream| {
+                    let faults = rules.clone();
+                    let answer = service_fn(move |request| forward(request, faults.clone(), upstream));
+                    async move {
+                        let builder = hyper::server::conn::http1::Builder::new();
+                        let _ = builder.serve_connection(TokioIo::new(stream), answer).await;
+                    }
+                })
+            },
+        );
+        Self { faults, _served: served }
     }
 }
 
-/// Runs this on a thread of its own in a network namespace.
-fn inside(ns: fs::File, work: impl Future<Output = ()> + Send + 'static) {
-    std::thread::spawn(move || {
-        use std::os::fd::AsFd;
-        let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-        rustix::thread::move_into_link_name_space(ns.as_fd(), kind).expect("tests run as root");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime can be made").block_on(work);
-    });
+impl Deref for FaultyRegistry {
+    type Target = Faults<Fault>;
+    fn deref(&self) -> &Self::Target {
+        &self.faults
+    }
+}
+
+/// Serves each connection in a task of its own.
+async fn each<F: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    serve: impl Fn(TcpStream) -> F,
+) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        tokio::spawn(serve(stream));
+    }
 }
 
 /// An HTTP proxy that takes CONNECT, whatever host it is for, to one port of the loopback. It ends when dropped.
 pub struct ConnectProxy {
     heads: Arc<Mutex<Vec<String>>>,
-    _stop: oneshot::Sender<Infallible>,
+    _served: Served,
 }
 
 impl ConnectProxy {
     /// Listens on `port` and connects to `to`.
     pub fn start(net: &NetNs, port: u16, to: u16) -> Self {
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let (stop, stopped) = oneshot::channel::<Infallible>();
-        let (kept, ns) = (heads.clone(), fs::File::open(net.path()).expect("the namespace is there"));
-        let (ready, listening) = std::sync::mpsc::channel();
-        inside(ns, async move {
-            let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("the port is free");
-            ready.send(()).expect("the test waits");
-            let serve = async {
-                loop {
-                    let Ok((stream, _)) = listener.accept().await else { continue };
-                    tokio::spawn(tunnel(stream, to, kept.clone()));
-                }
-            };
-            tokio::select! {
-                () = serve => {}
-                _ = stopped => {}
-            }
-        });
-        listening.recv().expect("the proxy listens");
-        Self { heads, _stop: stop }
+        let kept = heads.clone();
+        let served = serve(
+            Some(net),
+            move || loopback(port),
+            move |listener| {
+                each(listener, move |stream| {
+                    let heads = kept.clone();
+                    async move {
+                        let _ = tunnel(stream, to, heads).await;
+                    }
+                })
+            },
+        );
+        Self { heads, _served: served }
     }
 
     /// The heads of all requests so far.
@@ -340,38 +310,16 @@ async fn tunnel(mut near: TcpStream, to: u16, heads: Arc<Mutex<Vec<String>>>) ->
     Some(())
 }
 
-async fn accept(listener: TcpListener, state: Arc<Mutex<Shared>>, upstream: u16) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let state = state.clone();
-        let serve = async move {
-            let answer = service_fn(move |request| forward(request, state.clone(), upstream));
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), answer)
-                .await;
-        };
-        tokio::spawn(serve);
-    }
-}
-
 type Answer = Result<Response<http_body_util::combinators::BoxBody<Bytes, std::io::Error>>, std::io::Error>;
 
-async fn forward(request: Request<Incoming>, state: Arc<Mutex<Shared>>, upstream: u16) -> Answer {
+async fn forward(request: Request<Incoming>, faults: Faults<Fault>, upstream: u16) -> Answer {
     let header = |name: &str| {
         let value = request.headers().get(name).and_then(|v| v.to_str().ok());
         value.map(|v| format!(" {name}={v}")).unwrap_or_default()
     };
     let path = request.uri().to_string();
     let line = format!("{} {path}{}{}", request.method(), header("range"), header("authorization"));
-    let fault = {
-        let mut shared = state.lock().expect("unpoisoned");
-        shared.requests.push(line);
-        let rule = shared.rules.iter_mut().find(|r| r.left > 0 && path.contains(r.path));
-        rule.map(|r| {
-            r.left = r.left.saturating_sub(1);
-            r.fault.clone()
-        })
-    };
+    let fault = faults.meets(line, |part| path.contains(part));
     if let Some(Fault::Delay(wait)) = fault {
         tokio::time::sleep(wait).await;
     }

@@ -12,14 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::api::core::v1::Container;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::containerd::Containerd;
-use super::{Runtime, StartError, new_id};
+use super::{Runtime, StartError};
 use crate::image::{self, Image};
 use crate::manifest::PodManifest;
 use crate::settings::Paths;
 use crate::system::clock;
 use crate::system::files::{self, Durability};
-use crate::system::mounts::{RootfsMount, with_rootfs};
 
 /// Bytes that are read of a program: its header, or the first line of a script.
 const HEAD: usize = 256;
@@ -96,17 +94,12 @@ impl Runtime {
         container: &Container,
         manifest: &PodManifest,
     ) -> Result<(), StartError> {
-        let failed = |e: String| StartError::new("CreateContainerError", e);
-        let program = program(image, container);
-        let whole = self.looks_whole(&self.inner.ctd, image, program.clone()).await.map_err(failed)?;
-        if whole {
+        let (program, path) = program(image, container);
+        let name = program.clone();
+        if self.look_into(image, move |root| is_program(root, &name, &path)).await? {
             return Ok(());
         }
-        tracing::warn!(
-            image = image.name,
-            program = program.0,
-            "damaged by the last shutdown; unpacking it again"
-        );
+        tracing::warn!(image = image.name, program, "damaged by the last shutdown; unpacking it again");
         let broken = |e: String| {
             let text = format!("image \"{}\" was damaged by the last shutdown: {e}", image.name);
             StartError::new("ImageInspectError", text)
@@ -115,29 +108,6 @@ impl Runtime {
         let keys = self.pull_keys(manifest)?;
         self.images().complete(image, &keys).await.map_err(|e| broken(e.to_string()))?;
         image::mend(&self.inner.ctd, image).await.map_err(|e| broken(e.to_string()))
-    }
-
-    async fn looks_whole(
-        &self,
-        ctd: &Containerd,
-        image: &Image,
-        (program, path): (String, String),
-    ) -> Result<bool, String> {
-        let lease = ctd.lease("view").await.map_err(|e| e.to_string())?;
-        let view = format!("check-{}", new_id());
-        let mounts = lease.client().view_rootfs(&view, &image.chain_id).await.map_err(|e| e.to_string())?;
-        let mounts: Vec<_> = mounts
-            .into_iter()
-            .map(|m| RootfsMount { kind: m.kind, source: m.source, options: m.options })
-            .collect();
-        let dir = self.inner.paths.run();
-        let look = move || with_rootfs(&mounts, &dir, |root| is_program(root, &program, &path));
-        let answer = tokio::task::spawn_blocking(look).await;
-        let removed = lease.client().remove_snapshot(&view).await;
-        if let Err(e) = removed.and(lease.release().await) {
-            tracing::debug!("{e}; it goes with the lease");
-        }
-        answer.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
     }
 }
 

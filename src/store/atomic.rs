@@ -42,15 +42,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(dir)
-            .expect("list")
-            .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
-            .collect();
-        names.sort();
-        names
-    }
+    use crate::system::files::tests::names;
 
     #[test]
     fn a_failed_write_names_the_file() {

@@ -87,10 +87,11 @@ pub fn tail(path: &Path, limit: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn names(dir: &Path) -> Vec<String> {
+    /// What is in a directory, in order.
+    pub(crate) fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(dir)
             .expect("list")
             .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())

@@ -12,6 +12,15 @@ fn web(image: &str, policy: &str) -> String {
     sleeper("web").replace("image: test/shell:1", &entry)
 }
 
+/// With a registry that has `app:1`, whose layers nothing else has, and a proxy before it on port 5001.
+fn proxied() -> (Instance, Registry, FaultyRegistry) {
+    let instance = Instance::start();
+    let registry = Registry::start(instance.net());
+    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
+    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    (instance, registry, proxy)
+}
+
 /// Whether the pod runs the image of this name.
 fn shows(instance: &Instance, image: &str) -> bool {
     let out = instance.podling(&["exec", "web", "--", "cat", "/etc/image"]);
@@ -39,10 +48,7 @@ fn a_pod_runs_an_image_from_a_registry_that_was_pushed_by_skopeo() {
 
 #[test]
 fn many_pods_that_want_one_image_pull_it_once() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, _registry, proxy) = proxied();
     for n in 0..5 {
         let text = web("127.0.0.1:5001/app:1", "IfNotPresent").replace("name: web", &format!("name: web{n}"));
         instance.write(&format!("web{n}.yaml"), &text);
@@ -71,9 +77,7 @@ fn an_image_that_was_removed_is_pulled_again_at_once() {
 
 #[test]
 fn layers_that_are_here_are_not_fetched_again() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, registry, proxy) = proxied();
     for n in ["1", "2"] {
         registry.push(instance.net(), &Image::shell(&format!("app:{n}")), &format!("app:{n}"));
     }
@@ -87,10 +91,7 @@ fn layers_that_are_here_are_not_fetched_again() {
 
 #[test]
 fn a_layer_that_breaks_off_is_resumed_where_it_stopped() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, _registry, proxy) = proxied();
     proxy.times(4, "/blobs/", Fault::Cut(100_000));
     instance.write("web.yaml", &web("127.0.0.1:5001/app:1", "IfNotPresent"));
     instance.ready("web");
@@ -99,10 +100,7 @@ fn a_layer_that_breaks_off_is_resumed_where_it_stopped() {
 
 #[test]
 fn a_pull_that_podling_was_killed_in_goes_on_where_it_was() {
-    let mut instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (mut instance, _registry, proxy) = proxied();
     proxy.always("/blobs/", Fault::Cut(100_000));
     instance.write("web.yaml", &web("127.0.0.1:5001/app:1", "IfNotPresent"));
     instance.until("some of the layer came", |_| (proxy.count("range=bytes=100000-") > 0).then_some(()));
@@ -121,10 +119,7 @@ fn a_pull_that_podling_was_killed_in_goes_on_where_it_was() {
 
 #[test]
 fn content_with_a_wrong_digest_is_refused_and_fetched_again() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, _registry, proxy) = proxied();
     proxy.always("/blobs/", Fault::Corrupt);
     instance.write("web.yaml", &web("127.0.0.1:5001/app:1", "IfNotPresent"));
     let reasons = ["ErrImagePull", "ImagePullBackOff"];
@@ -142,10 +137,7 @@ fn content_with_a_wrong_digest_is_refused_and_fetched_again() {
 
 #[test]
 fn each_refusal_of_a_registry_has_its_reason_and_its_words() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    registry.push(instance.net(), &Image::shell("app:1").alone(), "app:1");
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, _registry, proxy) = proxied();
     for (status, retry, first, words) in [
         (401, None, "ErrImagePull", "401 access denied; no credential for 127.0.0.1:5001 is known"),
         (403, None, "ErrImagePull", "403 access denied"),
@@ -219,9 +211,7 @@ fn an_image_comes_soon_after_its_registry_does() {
 
 #[test]
 fn an_update_waits_for_its_image_while_the_old_pod_runs() {
-    let instance = Instance::start();
-    let registry = Registry::start(instance.net());
-    let proxy = FaultyRegistry::start(instance.net(), 5001, 5000);
+    let (instance, registry, proxy) = proxied();
     for n in ["1", "2"] {
         registry.push(instance.net(), &Image::shell(&format!("app:{n}")), &format!("app:{n}"));
     }

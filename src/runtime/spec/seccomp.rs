@@ -11,6 +11,15 @@ use super::seccomp_default as data;
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
+/// Calls that every container may make.
+const ALWAYS: [&[&str]; 6] = [
+    data::FILES,
+    data::MEMORY,
+    data::PROCESSES,
+    data::COMMUNICATION,
+    data::WAITING,
+    data::OTHER_ARCHITECTURES,
+];
 
 /// The filter for a container with these capabilities, on the architecture podling was built for.
 pub(super) fn default_profile(capabilities: &HashSet<Capability>) -> LinuxSeccomp {
@@ -24,15 +33,7 @@ pub(super) fn default_profile(capabilities: &HashSet<Capability>) -> LinuxSeccom
 }
 
 fn rules(capabilities: &HashSet<Capability>) -> Vec<LinuxSyscall> {
-    let mut names: Vec<&str> = [
-        data::FILES,
-        data::MEMORY,
-        data::PROCESSES,
-        data::COMMUNICATION,
-        data::WAITING,
-        data::OTHER_ARCHITECTURES,
-    ]
-    .concat();
+    let mut names: Vec<&str> = ALWAYS.concat();
     for (capability, calls) in data::BY_CAPABILITY {
         if capabilities.contains(capability) {
             names.extend_from_slice(calls);
@@ -143,15 +144,7 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice() {
-        let always = [
-            data::FILES,
-            data::MEMORY,
-            data::PROCESSES,
-            data::COMMUNICATION,
-            data::WAITING,
-            data::OTHER_ARCHITECTURES,
-        ]
-        .concat();
+        let always = ALWAYS.concat();
         let unique: HashSet<&&str> = always.iter().collect();
         assert_eq!(unique.len(), always.len());
         for (_, calls) in data::BY_CAPABILITY {

@@ -13,19 +13,15 @@ macro_rules! golden {
     };
 }
 
+fn device(path: &str, block: bool, (major, minor): (u32, u32), gid: u32) -> HostDevice {
+    HostDevice { path: path.into(), block, major, minor, mode: 0o660, uid: 0, gid }
+}
+
 golden!(plain, Given::container(json!({})));
 
 golden!(privileged, {
     let mut given = Given::container(json!({"securityContext": {"privileged": true}}));
-    let device = |path: &str, block, major, minor| HostDevice {
-        path: path.into(),
-        block,
-        major,
-        minor,
-        mode: 0o660,
-        uid: 0,
-        gid: 6,
-    };
+    let device = |path, block, major, minor| device(path, block, (major, minor), 6);
     given.host_devices = vec![device("/dev/fuse", false, 10, 229), device("/dev/vda", true, 254, 0)];
     given.seccomp_default = true;
     given.node.apparmor_profile = Some("cri-containerd.apparmor.d".into());
@@ -114,15 +110,7 @@ golden!(beyond_the_pod_api, {
     let mut given = Given::container(json!({"env": [{"name": "TZ", "value": "UTC"}]}));
     given.image = image(json!({"Cmd": ["/bin/app"], "Env": ["TZ=Asia/Tokyo"]}));
     given.node.cgroup_version = CgroupVersion::V2;
-    let device = |path: &str, block, major, minor| HostDevice {
-        path: path.into(),
-        block,
-        major,
-        minor,
-        mode: 0o660,
-        uid: 0,
-        gid: 20,
-    };
+    let device = |path, block, major, minor| device(path, block, (major, minor), 20);
     let grant = |device, access: &str, node| DeviceGrant { device, access: access.into(), node };
     given.extras = Extras {
         files: vec![("/usr/share/zoneinfo/Europe/Berlin".into(), "/usr/share/zoneinfo/Europe/Berlin".into())],

@@ -69,9 +69,11 @@ fn of(
     volumes: &BTreeMap<String, PreparedVolume>,
     machine: &Machine,
 ) -> Result<Extras, StartError> {
+    let (devices, files) = devices(pod, container, volumes)?;
     let mut extras = Extras {
+        files,
         ulimits: ulimits(pod, container, machine)?,
-        devices: devices(pod, container, volumes)?,
+        devices,
         single_process_oom: !annotations::oom_group(pod, &container.name),
         ..Extras::default()
     };
@@ -147,12 +149,13 @@ fn hard_limit(name: &str) -> u64 {
     getrlimit(resource).maximum.unwrap_or(u64::MAX)
 }
 
-/// Devices by annotation, by `volumeDevices`, and behind mounts of hostPath types CharDevice and BlockDevice.
+/// Devices by annotation, by `volumeDevices`, and behind mounts of hostPath types CharDevice and BlockDevice; and
+/// those nodes of the host, each behind its place in the container, that must be mounted there.
 fn devices(
     pod: &Pod,
     container: &Container,
     volumes: &BTreeMap<String, PreparedVolume>,
-) -> Result<Vec<DeviceGrant>, StartError> {
+) -> Result<(Vec<DeviceGrant>, Vec<(PathBuf, PathBuf)>), StartError> {
     let mut grants = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let typed = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|volume| {
@@ -182,10 +185,19 @@ fn devices(
         let access = if volume.read_only { "r" } else { "rwm" };
         grants.push(DeviceGrant { device, access: access.to_owned(), node: true });
     }
+    // Nobody makes nodes in a user namespace: runc binds the host's there, and looks for it under the same name.
+    let by_name = pod.spec.as_ref().is_some_and(|spec| spec.host_users == Some(false));
+    let mut mounted = Vec::new();
     for wish in annotations::devices(pod, &container.name) {
-        grants.extend(granted(&wish, &container.name)?);
+        for (mut grant, host) in granted(&wish, &container.name)? {
+            if by_name && host != grant.device.path {
+                mounted.push((grant.device.path.clone(), host));
+                grant.node = false;
+            }
+            grants.push(grant);
+        }
     }
-    Ok(grants)
+    Ok((grants, mounted))
 }
 
 /// The device at `path`, as it is to appear at `shown`.
@@ -193,7 +205,8 @@ fn device_at(path: &Path, shown: &Path) -> Option<HostDevice> {
     HostDevice::of(&fs::metadata(path).ok()?, shown.to_owned())
 }
 
-fn granted(wish: &DeviceWish, container: &str) -> Result<Vec<DeviceGrant>, StartError> {
+/// What an annotation grants, each with its place on the host.
+fn granted(wish: &DeviceWish, container: &str) -> Result<Vec<(DeviceGrant, PathBuf)>, StartError> {
     let host = Path::new(&wish.host);
     let grant = |device| DeviceGrant { device, access: wish.access.clone(), node: true };
     if host.is_dir() {
@@ -206,15 +219,16 @@ fn granted(wish: &DeviceWish, container: &str) -> Result<Vec<DeviceGrant>, Start
             ));
         }
         let moved = |mut device: HostDevice| {
+            let at = device.path.clone();
             if let Ok(rest) = device.path.strip_prefix(host) {
                 device.path = Path::new(&wish.container).join(rest);
             }
-            grant(device)
+            (grant(device), at)
         };
         return Ok(found.into_iter().map(moved).collect());
     }
     match device_at(host, Path::new(&wish.container)) {
-        Some(device) => Ok(vec![grant(device)]),
+        Some(device) => Ok(vec![(grant(device), host.to_owned())]),
         None if host.exists() => {
             Err(refuse(container, "devices", &format!("{} is no device; use a hostPath volume", wish.host)))
         }

@@ -238,11 +238,15 @@ fn a_pod_with_users_of_its_own_has_all_kinds_of_volumes_read_only_too() {
     let container = "securityContext: {readOnlyRootFilesystem: true}\nvolumeMounts: [{name: m, mountPath: /m}, {name: m, \
         mountPath: /key, subPath: key}, {name: p, mountPath: /p, readOnly: true}, {name: e, mountPath: /e}, {name: h, \
         mountPath: /h, readOnly: true}, {name: h, mountPath: /w}, {name: d, mountPath: /dev/nought, readOnly: true}]";
-    instance.write("all.yaml", &(object.to_owned() + &sleeping("all", &spec, container)));
+    let text = sleeping("all", &spec, container)
+        .replace("name: all}", "name: all, annotations: {podling.dev/devices: '/dev/full:/dev/brimful:rw'}}");
+    instance.write("all.yaml", &(object.to_owned() + &text));
     instance.ready("all");
     let script = "cat /m/key /key /p/name /h/of-host; echo; stat -c '%u %g' -L /m/key; touch /e/new && stat -c '%u %g' /e/new";
     assert_eq!(instance.exec("all", script), "valuevalueallhost\n0 2000\n1000 2000");
     assert_eq!(instance.exec("all", "head -c 3 /dev/nought | od -An -tx1"), " 00 00 00");
+    let full = "echo x 2>/dev/null > /dev/brimful || echo full; ls -l /dev/brimful | cut -c1";
+    assert_eq!(instance.exec("all", full), "full\nc");
     let mounts = "while read -r _ path _ options _; do case $path in / | /[mphw]) echo $path ${options%%,*} ;; esac; \
         done < /proc/mounts | sort";
     assert_eq!(instance.exec("all", mounts), "/ ro\n/h ro\n/m ro\n/p ro\n/w rw");

@@ -57,6 +57,11 @@ fn a_device_is_granted_by_annotation_and_by_a_typed_host_path() {
         seen,
         [("/dev/mine", 7, "rw", false), ("/dev/nothing", 3, "r", true), ("/dev/zero", 5, "rw", true)]
     );
+    // In a user namespace no nodes are made: what has another name is the host's node, mounted.
+    let annotations = json!({"podling.dev/devices": "/dev/null:/dev/nothing:r,/dev/zero"});
+    let own = extras(&pod(annotations, json!({"hostUsers": false})), &[], true).unwrap();
+    assert_eq!(own.files, [("/dev/nothing".into(), "/dev/null".into())]);
+    assert_eq!(own.devices.iter().map(|g| g.node).collect::<Vec<_>>(), [false, true]);
     // Without a type it is a file like any other, as under a kubelet.
     assert_eq!(extras(&pod(json!({}), kind("")), &[("d", "/dev/full")], true).unwrap().devices, []);
 }

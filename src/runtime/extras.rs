@@ -22,6 +22,9 @@ const LOCALTIME: &str = "/etc/localtime";
 /// Most open files that the kernel lets a process have.
 const NR_OPEN: &str = "/proc/sys/fs/nr_open";
 
+/// Files of the host behind their places in the container.
+type Files = Vec<(PathBuf, PathBuf)>;
+
 /// What the machine allows.
 struct Machine {
     /// Limits may be raised above the hard ones.
@@ -155,7 +158,7 @@ fn devices(
     pod: &Pod,
     container: &Container,
     volumes: &BTreeMap<String, PreparedVolume>,
-) -> Result<(Vec<DeviceGrant>, Vec<(PathBuf, PathBuf)>), StartError> {
+) -> Result<(Vec<DeviceGrant>, Files), StartError> {
     let mut grants = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let typed = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|volume| {

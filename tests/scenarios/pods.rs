@@ -510,11 +510,9 @@ fn pods_whose_manifests_give_one_uid_keep_apart() {
     let mut instance = Instance::start();
     let uid = "4f5c0a0e-6a8e-4a2a-9d8b-6f3d2f8b1c11";
     let text = |name: &str| {
-        let spec = format!(
-            "hostNetwork: true\nterminationGracePeriodSeconds: 1\nvolumes: [{{name: v, emptyDir: {{}}}}]\ncontainers: \
-             [{{name: main, image: 'test/shell:1', command: [sleep, '1000'], volumeMounts: [{{name: v, mountPath: /v}}]}}]"
-        );
-        pod(name, &spec).replace("metadata:", &format!("metadata:\n  uid: {uid}"))
+        let spec = "hostNetwork: true\nterminationGracePeriodSeconds: 1\nvolumes: [{name: v, emptyDir: {}}]\ncontainers: \
+             [{name: main, image: 'test/shell:1', command: [sleep, '1000'], volumeMounts: [{name: v, mountPath: /v}]}]";
+        pod(name, spec).replace("metadata:", &format!("metadata:\n  uid: {uid}"))
     };
     instance.write("one.yaml", &text("one"));
     assert_eq!(instance.ready("one").uid(), uid);

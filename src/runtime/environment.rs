@@ -37,7 +37,7 @@ pub struct EnvInput<'a> {
 pub enum EnvError {
     /// A ConfigMap or Secret that is not there.
     #[error(
-        "{} \"{name}\" not found; the container starts when a {} {namespace}/{name} appears in the manifest directories",
+        "{} \"{name}\" not found; the container starts when a {} {namespace}/{name} appears in the manifest directories (`podling get pods` names the files that were refused)",
         kind.resource(), kind.as_str()
     )]
     NoObject {

@@ -62,7 +62,9 @@ pub enum VolumeError {
         reason: String,
     },
     /// A ConfigMap or Secret that no manifest defines; the pod starts when one does.
-    #[error("volume {volume:?}: waiting for {object}: no manifest file defines it")]
+    #[error(
+        "volume {volume:?}: waiting for {object}: no manifest file defines it (`podling get pods` names the files that were refused)"
+    )]
     MissingObject {
         /// The volume's name.
         volume: String,

@@ -108,6 +108,7 @@ fn a_pod_waits_for_a_missing_secret_by_name_and_starts_when_it_comes() {
     let waits = instance.until_pod("web", "waiting", |p| p.waiting("main") == "CreateContainerConfigError");
     let message = waits.waiting_message("main");
     assert!(message.starts_with("secret \"pass\" not found"), "{message}");
+    assert!(message.ends_with("(`podling get pods` names the files that were refused)"), "{message}");
     assert!(instance.describes("web", "secret \"pass\" not found"));
 
     write_private(&instance, "pass.yaml", &secret("pass", "t").replace("token", "other"));

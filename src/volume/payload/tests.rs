@@ -68,7 +68,7 @@ fn what_is_missing_is_named_unless_it_is_optional() {
     let missing = |volume| files(&some, volume).unwrap_err();
     assert_eq!(
         missing(json!({"secret": {"secretName": "tls"}})),
-        "volume \"v\": waiting for Secret apps/tls: no manifest file defines it"
+        "volume \"v\": waiting for Secret apps/tls: no manifest file defines it (`podling get pods` names the files that were refused)"
     );
     let items = json!([{"key": "x", "path": "x"}, {"key": "a.conf", "path": "a"}]);
     assert_eq!(

@@ -364,6 +364,9 @@ pub(super) enum ImageVerb {
         /// Their names
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
+        /// Only full names, one a line, and no bar
+        #[arg(short, long)]
+        quiet: bool,
     },
     /// Show all that is known of an image
     Inspect {

@@ -30,7 +30,7 @@ pub(super) async fn image(client: Client, args: Image) -> Outcome {
             list_as(&client, format, no_trunc, &names).await
         }
         ImageVerb::Import { files, name } => import(&client, &files, name.as_deref()).await,
-        ImageVerb::Pull { names } => pull::pull(&client, &names).await,
+        ImageVerb::Pull { names, quiet } => pull::pull(&client, &names, quiet).await,
         ImageVerb::Inspect { name, output } => {
             pull::inspect(&client, &name, output.unwrap_or(Output::Json)).await
         }

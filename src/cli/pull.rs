@@ -20,10 +20,10 @@ const PATH: &str = "/podling/v1/images";
 /// Width of the bar, in characters.
 const BAR: u64 = 30;
 
-pub(super) async fn pull(client: &Client, names: &[String]) -> Outcome {
+pub(super) async fn pull(client: &Client, names: &[String], quiet: bool) -> Outcome {
     let mut code = ExitCode::SUCCESS;
     for name in names {
-        match pull_one(client, name).await {
+        match pull_one(client, name, quiet).await {
             // The others may be there.
             Err(error @ CliError::Failed(_)) if names.len() > 1 => {
                 say(&error.to_string());
@@ -35,11 +35,11 @@ pub(super) async fn pull(client: &Client, names: &[String]) -> Outcome {
     Ok(code)
 }
 
-async fn pull_one(client: &Client, name: &str) -> Result<(), CliError> {
+async fn pull_one(client: &Client, name: &str, quiet: bool) -> Result<(), CliError> {
     let mut query = Query::default();
     query.add("name", name);
     let mut lines = client.stream_of(Method::POST, &query.on(&format!("{PATH}/pull"))).await?;
-    let mut bar = Bar::new(name);
+    let mut bar = Bar::new(name, quiet);
     let mut done = false;
     while let Some(line) = lines.line().await? {
         let line: PullLine = serde_json::from_slice(&line)
@@ -52,9 +52,13 @@ async fn pull_one(client: &Client, name: &str) -> Result<(), CliError> {
             }
             PullLine::Done { name, digest, unchanged } => {
                 bar.clear();
+                done = true;
+                if quiet {
+                    writeln!(std::io::stdout().lock(), "{name}")?;
+                    continue;
+                }
                 let word = if unchanged { "is up to date" } else { "pulled" };
                 writeln!(std::io::stdout().lock(), "image/{name} {word} ({digest})")?;
-                done = true;
             }
         }
     }
@@ -126,8 +130,8 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), terminal: std::io::stderr().is_terminal() }
+    fn new(name: &str, quiet: bool) -> Self {
+        Self { name: name.to_owned(), terminal: !quiet && std::io::stderr().is_terminal() }
     }
 
     fn show(&mut self, reading: &crate::image::pull::Reading) {

@@ -40,6 +40,8 @@ fn a_pod_runs_an_image_from_a_registry_that_was_pushed_by_skopeo() {
     for event in ["Pulling", "Pulled"] {
         assert!(instance.ok(&["get", "events"]).contains(event), "{event}");
     }
+    let short = "127.0.0.1:5000/team/app:1";
+    assert_eq!(instance.ok(&["image", "pull", "-q", short]), format!("{short}\n"));
     // ctr finds it whole.
     let checked = instance.ctr(&["images", "check"]);
     let line = checked.lines().find(|l| l.starts_with("127.0.0.1:5000/team/app:1")).unwrap_or_default();

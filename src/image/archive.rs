@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::assemble::assemble;
-use super::ingest::ingest;
+use super::ingest::{Ingested, ingest};
 use super::link::link;
 use super::reader::ReadError;
 use super::reference::InvalidImageName;
@@ -217,7 +217,8 @@ async fn import_held(
     for image in assemble(client, path, source.name, &ingested).await? {
         if let Some(policy) = policy {
             let signatures = verify::beside(source.file);
-            let checked = policy.check("oci-archive", &image.name, &image.target.digest, &signatures);
+            let transport = transport(source.file.is_dir(), &ingested);
+            let checked = policy.check(transport, &image.name, &image.target.digest, &signatures);
             checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
         }
         link(client, &image.path, &image.manifest).await.map_err(failed)?;
@@ -242,6 +243,15 @@ async fn import_held(
         names.push(record.name);
     }
     Ok(Imported { names, identity: ingested.identity() })
+}
+
+/// What a signature policy calls what was imported. An archive that is of both forms is read as a layout.
+fn transport(is_dir: bool, ingested: &Ingested) -> &'static str {
+    match ingested.document("index.json") {
+        Some(_) if is_dir => "oci",
+        Some(_) => "oci-archive",
+        None => "docker-archive",
+    }
 }
 
 #[cfg(test)]

@@ -53,3 +53,28 @@ fn a_signed_image_runs_and_an_unsigned_one_does_not() {
     instance.write("other.yaml", &sleeper("other"));
     instance.ready("other");
 }
+
+#[test]
+fn the_policy_tells_the_forms_of_archives_apart() {
+    let instance = Instance::start();
+    let dir = instance.root().join("stage");
+    let at = |name: &str| dir.join(name).display().to_string();
+    fs::write(at("in.tar"), Image::shell("test/in:1").archive()).expect("writable");
+    let copies = [
+        "docker-archive:docker.tar:docker.io/test/docker:1",
+        "oci-archive:oci.tar:test/oci:1",
+        "oci:layout:test/dir:1",
+    ];
+    for to in copies {
+        let args = ["--insecure-policy", "copy", "oci-archive:in.tar", to];
+        run(Command::new("skopeo").args(args).current_dir(&dir));
+    }
+    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}], "transports": {
+        "docker-archive": {"": [{"type": "reject"}]}, "oci": {"docker.io/test/dir": [{"type": "reject"}]}}}"#;
+    fs::write(instance.root().join("etc/podling/policy.json"), policy).expect("writable");
+    assert_eq!(instance.ok(&["image", "import", &at("oci.tar")]), "image/docker.io/test/oci:1 imported\n");
+    for refused in ["docker.tar", "layout"] {
+        let text = instance.fails(1, &["image", "import", &at(refused)]);
+        assert!(text.contains("the signature policy rejects it"), "{refused}: {text}");
+    }
+}

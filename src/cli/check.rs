@@ -10,10 +10,12 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::args::{Check, CheckOutput};
+use super::error::say;
 use crate::manifest::{self, Code, Diagnostic, ObjectKind, PodKey, ReadOptions, Severity, Verdict};
 use crate::pod::capacity::Capacity;
 use crate::pod::findings::admission;
 use crate::pod::status::Waiting;
+use crate::registry::lint_all;
 use crate::runtime::profiles;
 use crate::settings::{Flags, Settings};
 use crate::source::names::{NameClass, classify};
@@ -29,6 +31,8 @@ const UNREADY: &str = "CreateContainerConfigError";
 pub(super) fn check(root: PathBuf, args: Check, out: &mut impl Write) -> Outcome {
     let flags = Flags { config: args.config, ..Flags::under(root) };
     let settings = Settings::load(&flags)?;
+    // Beside the findings, which are about documents.
+    lint_all(&settings).iter().for_each(|finding| say(&format!("warning: {finding}")));
     let options = ReadOptions {
         strict: args.strict || settings.strict,
         name_suffix: settings.append_node_name.then(|| settings.node_name.clone()),

@@ -32,6 +32,7 @@ use crate::pod::context::{Context, Routes};
 use crate::pod::orphans::Orphans;
 use crate::pod::status;
 use crate::pod::sync_loop::{Inputs, SyncLoop};
+use crate::registry::lint_all;
 use crate::runtime::Runtime;
 use crate::runtime::containerd::pleg;
 use crate::server::{self, Backend};
@@ -186,7 +187,7 @@ impl Daemon {
         pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
         let arrived = Arc::new(Notify::new());
         let mut chores = self.chores(&runtime, &arrived);
-        node::lint_registries(&settings);
+        lint_all(&settings).iter().for_each(|finding| tracing::warn!("{finding}"));
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
         let source = Arc::new(FileSource::spawn(source_options(&settings), seed, sources_tx));

@@ -10,7 +10,6 @@ use tokio::sync::{Notify, watch};
 
 use crate::image::{Preloader, Seen, archives};
 use crate::pod::board::{Board, EventType};
-use crate::registry::{lint, lint_containerd};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
 use crate::settings::{ContainerdChoice, Settings};
@@ -18,8 +17,6 @@ use crate::system::clock::{self, Moment};
 
 /// How often the node's address is looked up again: DHCP may come late.
 const ADDRESS: Duration = Duration::from_secs(10);
-/// containerd's own settings on the host.
-const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// How often the images directory is looked at.
 const IMAGES: Duration = Duration::from_secs(2);
 /// Longest wait before an import is tried again.
@@ -28,17 +25,6 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Paths in one word for a log line: `/etc/pods,/srv/pods`.
 pub fn names(paths: &[PathBuf]) -> String {
     paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(",")
-}
-
-/// Says what in the files about registries will not have the effect that was meant.
-pub fn lint_registries(settings: &Settings) {
-    let dirs = &settings.images.registry_dirs;
-    let own = settings.paths.root.join("etc/containerd/config.toml");
-    let files = std::iter::once(own).chain((!settings.paths.is_system()).then(|| CONTAINERD_CONFIG.into()));
-    let of_files = files.flat_map(|file| lint_containerd(&file, dirs));
-    for finding in dirs.iter().flat_map(|dir| lint(dir)).chain(of_files) {
-        tracing::warn!("{finding}");
-    }
 }
 
 /// Whether a directory's disk takes a few pages.

@@ -15,7 +15,7 @@ use crate::http::connect::ConnectOptions;
 use crate::http::tls::TlsOptions;
 use file::{Settings, parse};
 
-pub use lint::{lint, lint_containerd};
+pub use lint::{lint, lint_all, lint_containerd};
 
 /// What docker.io's images are really served by.
 const DOCKER_HUB: &str = "registry-1.docker.io";

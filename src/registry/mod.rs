@@ -13,4 +13,4 @@ mod transfer;
 
 pub use client::{Answer, BlobStream, Client, ClientSource, Repository};
 pub use error::{Attempt, Failure, FailureClass, RegistryError};
-pub use hosts::{Capability, Endpoint, HostsConfig, HostsError, lint, lint_containerd};
+pub use hosts::{Capability, Endpoint, HostsConfig, HostsError, lint, lint_all, lint_containerd};

@@ -28,6 +28,25 @@ fn script(path: &Path, body: &str) {
 }
 
 #[test]
+fn check_warns_of_a_registry_s_files_in_the_words_of_the_daemon() {
+    let mut instance = Instance::start();
+    let dir = instance.root().join("etc/containerd/certs.d/reg.example");
+    fs::create_dir_all(&dir).expect("writable");
+    fs::write(dir.join("host.toml"), "server = \"https://mirror.example\"\n").expect("writable");
+    let file = instance.root().join("stage/web.yaml");
+    fs::write(&file, sleeper("web")).expect("writable");
+    let words = format!("{} is not read: the file must be named hosts.toml", dir.join("host.toml").display());
+    let out = instance.podling(&["check", "-o", "json", &file.display().to_string()]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains(&format!("warning: {words}\n")), "{said}");
+    // What programs read is about documents only.
+    assert_eq!(String::from_utf8_lossy(&out.stdout).lines().count(), 1);
+    instance.stop_podling();
+    instance.spawn_podling();
+    instance.until("the daemon says it", |i| i.log().contains(&words).then_some(()));
+}
+
+#[test]
 fn of_several_client_certificates_the_registry_gets_the_one_it_knows() {
     let instance = Instance::start();
     let registry = Registry::with(instance.net(), Setup { tls: true, client: true, ..Setup::default() });

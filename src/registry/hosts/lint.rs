@@ -7,6 +7,19 @@ use toml::{Table, Value};
 
 use super::FILE;
 use super::file::parse;
+use crate::settings::Settings;
+
+/// containerd's own settings on the host.
+const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
+
+/// Findings about all files about registries that count under these settings.
+pub fn lint_all(settings: &Settings) -> Vec<String> {
+    let dirs = &settings.images.registry_dirs;
+    let own = settings.paths.root.join("etc/containerd/config.toml");
+    let files = std::iter::once(own).chain((!settings.paths.is_system()).then(|| CONTAINERD_CONFIG.into()));
+    let of_files = files.flat_map(|file| lint_containerd(&file, dirs));
+    dirs.iter().flat_map(|dir| lint(dir)).chain(of_files).collect()
+}
 
 /// Findings about the files below `dir` that make containerd and podling not see what was meant.
 pub fn lint(dir: &Path) -> Vec<String> {

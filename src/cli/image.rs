@@ -142,9 +142,13 @@ async fn import(client: &Client, files: &[PathBuf], name: Option<&str>) -> Outco
     let mut code = ExitCode::SUCCESS;
     for file in files {
         match import_one(client, file, name).await {
-            Ok(names) => {
+            Ok(Imported { names, left_out }) => {
                 for name in names {
                     writeln!(std::io::stdout().lock(), "image/{name} imported")?;
+                }
+                for text in left_out {
+                    say(&text);
+                    code = ExitCode::FAILURE;
                 }
             }
             // The others may be whole.
@@ -158,20 +162,20 @@ async fn import(client: &Client, files: &[PathBuf], name: Option<&str>) -> Outco
     Ok(code)
 }
 
-async fn import_one(client: &Client, file: &Path, name: Option<&str>) -> Result<Vec<String>, CliError> {
+async fn import_one(client: &Client, file: &Path, name: Option<&str>) -> Result<Imported, CliError> {
     let failed = |e| CliError::Failed(format!("cannot import {}: {e}", file.display()));
     let mut query = Query::default();
     if let Some(name) = name {
         query.add("name", name);
     }
     if file == Path::new("-") {
-        return Ok(upload(client, &query, Box::new(std::io::stdin())).await?.names);
+        return upload(client, &query, Box::new(std::io::stdin())).await;
     }
     // A pipe, such as the shell's `<(docker save app)`, is nothing to the daemon.
     let kind = std::fs::metadata(file).map_err(failed)?.file_type();
     if !kind.is_file() && !kind.is_dir() {
         let pipe = std::fs::File::open(file).map_err(failed)?;
-        return Ok(upload(client, &query, Box::new(pipe)).await?.names);
+        return upload(client, &query, Box::new(pipe)).await;
     }
     // The daemon opens the file by itself, so its path must mean the same there.
     let path = std::fs::canonicalize(file).map_err(failed)?;
@@ -179,8 +183,7 @@ async fn import_one(client: &Client, file: &Path, name: Option<&str>) -> Result<
         CliError::Failed(format!("cannot import {}: its path is not UTF-8", file.display()))
     })?;
     query.add("path", path);
-    let Imported { names } = client.call(Method::POST, &query.on(PATH), Body::Whole(None)).await?;
-    Ok(names)
+    client.call(Method::POST, &query.on(PATH), Body::Whole(None)).await
 }
 
 /// Sends what `input` gives as the archive, as fast as the daemon takes it.
@@ -227,7 +230,7 @@ async fn remove(client: &Client, names: &[String], force: bool) -> Outcome {
         }
         let answer = client.call(Method::DELETE, &query.on(PATH), Body::Whole(None)).await;
         match answer {
-            Ok(Imported { names }) => {
+            Ok(Imported { names, .. }) => {
                 for name in names {
                     writeln!(std::io::stdout().lock(), "image/{name} removed")?;
                 }

@@ -112,7 +112,7 @@ pub(super) async fn prune(client: &Client, all: bool, dry_run: bool) -> Outcome 
         }
     }
     let target = query.on(&format!("{PATH}/prune"));
-    let Imported { names } = client.call(Method::POST, &target, Body::Whole(None)).await?;
+    let Imported { names, .. } = client.call(Method::POST, &target, Body::Whole(None)).await?;
     if names.is_empty() {
         say("Nothing to remove.");
     }

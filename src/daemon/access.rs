@@ -12,6 +12,7 @@ use crate::pod::board::Board;
 use crate::runtime::Runtime;
 use crate::runtime::containerd::{ErrorClass, ExecRequest as Process, RuntimeError};
 use crate::runtime::logs::{self, LogQuery, Since};
+use crate::server::wire::Imported;
 use crate::server::{
     AccessError, ArchiveRequest, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest, PruneRequest,
     RuntimeAccess, TerminalSize,
@@ -93,7 +94,7 @@ impl RuntimeAccess for RuntimeSlot {
         Box::pin(self.list_images())
     }
 
-    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Imported, AccessError>> {
         Box::pin(self.import_archive(archive))
     }
 

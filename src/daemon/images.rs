@@ -7,9 +7,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::access::{RuntimeSlot, access_error};
-use crate::image::{self, FindError, Image, ImageRef, ImageSummary, Source};
+use crate::image::{self, FindError, Image, ImageRef, ImageSummary, LEFT_OUT, Source};
 use crate::runtime::Runtime;
-use crate::server::wire::PullLine;
+use crate::server::wire::{Imported, PullLine};
 use crate::server::{AccessError, ArchiveRequest, ImageInfo, PruneRequest};
 
 impl RuntimeSlot {
@@ -26,21 +26,23 @@ impl RuntimeSlot {
         Ok(images.into_iter().map(info).collect())
     }
 
-    pub(super) async fn import_archive(&self, archive: ArchiveRequest) -> Result<Vec<String>, AccessError> {
+    pub(super) async fn import_archive(&self, archive: ArchiveRequest) -> Result<Imported, AccessError> {
         let runtime = self.ready().await?;
         let shown = if archive.upload { Path::new("standard input") } else { &archive.file };
         let (name, policy) = (archive.name.as_deref(), Some(self.signature_policy.as_path()));
         let source = Source { file: &archive.file, shown, name, policy };
         let imported = image::import(runtime.containerd(), &source).await;
-        let names = imported
-            .map_err(|e| match e.is_of_the_archive() {
-                true => AccessError::Invalid(e.to_string()),
-                false => AccessError::Failed(e.to_string()),
-            })?
-            .names;
-        tracing::info!("imported {}", names.join(", "));
-        runtime.images().arrived();
-        Ok(names)
+        let imported = imported.map_err(|e| match e.is_of_the_archive() {
+            true => AccessError::Invalid(e.to_string()),
+            false => AccessError::Failed(e.to_string()),
+        })?;
+        let left_out: Vec<_> = imported.left_out.iter().map(|e| format!("{LEFT_OUT}: {e}")).collect();
+        left_out.iter().for_each(|text| tracing::warn!("{text}"));
+        if !imported.names.is_empty() {
+            tracing::info!("imported {}", imported.names.join(", "));
+            runtime.images().arrived();
+        }
+        Ok(Imported { names: imported.names, left_out })
     }
 
     /// Removes what `text` names. An id or a digest may stand for several names.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::{Notify, watch};
 
-use crate::image::{Preloader, Seen, archives};
+use crate::image::{LEFT_OUT, Preloader, Seen, archives};
 use crate::pod::board::{Board, EventType};
 use crate::runtime::Runtime;
 use crate::runtime::containerd::ContainerdHandle;
@@ -161,9 +161,10 @@ async fn import(runtime: &Runtime, preloader: &mut Preloader, policy: &Path, boa
         tracing::warn!("{text}");
         board.event(EventType::Warning, "ImageImportedTwice", None, text);
     }
-    for e in &report.failed {
-        tracing::error!("{e}");
-        board.event(EventType::Warning, "ImageImportFailed", None, e.to_string());
+    let left_out = report.left_out.iter().map(|e| format!("{LEFT_OUT}: {e}"));
+    for text in report.failed.iter().map(ToString::to_string).chain(left_out) {
+        tracing::error!("{text}");
+        board.event(EventType::Warning, "ImageImportFailed", None, text);
     }
     let broken: Vec<_> = preloader.broken().collect();
     board.node("ImageArchives", (!broken.is_empty()).then(|| broken.join("; ")));

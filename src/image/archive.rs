@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::assemble::assemble;
+use super::assemble::{Assembled, assemble};
 use super::ingest::{Ingested, ingest};
 use super::link::link;
 use super::reader::ReadError;
@@ -18,6 +18,9 @@ const IMPORTED_LABEL: &str = "podling.dev/imported";
 
 /// Keeps it from being collected: nobody could bring it back. The CRI's own label, so that others know it too.
 const PINNED_LABEL: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
+
+/// What precedes the reason why an image is missing though others of its archive were imported.
+pub const LEFT_OUT: &str = "left one image out";
 
 /// Why an archive was not imported. Each names the archive.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +133,14 @@ impl ImportError {
         }
     }
 
+    /// True when it keeps out one image only, so that the others of its archive can be had.
+    fn is_of_one_image(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged { .. } | Self::Platform { .. } | Self::Name { .. } | Self::Rejected { .. }
+        )
+    }
+
     pub(super) fn runtime(path: &Path, source: RuntimeError) -> Self {
         Self::Runtime { path: path.to_owned(), source }
     }
@@ -166,15 +177,17 @@ impl<'a> Source<'a> {
 }
 
 /// What came of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Imported {
     /// Full names of the images.
     pub names: Vec<String>,
+    /// Why others of the archive are not among them.
+    pub left_out: Vec<ImportError>,
     /// By which the content is known again.
     pub(super) identity: String,
 }
 
-/// [`import`] of a file.
+/// [`import`] of a file, for the names alone.
 pub async fn import_path(
     client: &Containerd,
     path: &Path,
@@ -188,6 +201,8 @@ pub async fn import_path(
 /// running containers keep what they have.
 ///
 /// With a signature policy, an image that it does not accept is not unpacked and gets no name.
+///
+/// An image that cannot be had does not keep out the others of its archive. One that is alone in it fails.
 pub async fn import(client: &Containerd, source: &Source<'_>) -> Result<Imported, ImportError> {
     let path = source.shown;
     let policy = match source.policy.map(Policy::load) {
@@ -210,39 +225,60 @@ async fn import_held(
     source: &Source<'_>,
     policy: Option<&Policy>,
 ) -> Result<Imported, ImportError> {
+    let ingested = ingest(client, source.file, source.shown).await?;
+    let (mut names, mut left_out) = (Vec::new(), Vec::new());
+    for image in assemble(client, source.shown, source.name, &ingested).await? {
+        let admitted = match image {
+            Ok(image) => admit(client, source, policy, &ingested, image).await,
+            Err(e) => Err(e),
+        };
+        match admitted {
+            Ok(name) => names.push(name),
+            Err(e) if e.is_of_one_image() => left_out.push(e),
+            Err(e) => return Err(e),
+        }
+    }
+    match left_out.pop() {
+        Some(only) if names.is_empty() && left_out.is_empty() => return Err(only),
+        last => left_out.extend(last),
+    }
+    Ok(Imported { names, left_out, identity: ingested.identity() })
+}
+
+/// Checks, unpacks and names one image.
+async fn admit(
+    client: &Containerd,
+    source: &Source<'_>,
+    policy: Option<&Policy>,
+    ingested: &Ingested,
+    image: Assembled,
+) -> Result<String, ImportError> {
     let path = source.shown;
     let failed = |e| ImportError::runtime(path, e);
-    let ingested = ingest(client, source.file, path).await?;
-    let mut names = Vec::new();
-    for image in assemble(client, path, source.name, &ingested).await? {
-        if let Some(policy) = policy {
-            let signatures = verify::beside(source.file);
-            let transport = transport(source.file.is_dir(), &ingested);
-            let checked = policy.check(transport, &image.name, &image.target.digest, &signatures);
-            checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
-        }
-        link(client, &image.path, &image.manifest).await.map_err(failed)?;
-        unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
-            if e.class() == ErrorClass::InvalidArgument {
-                return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
-            }
-            ImportError::runtime(path, e)
-        })?;
-        // Last, so that a name never points at half an image.
-        let record = ImageRecord {
-            name: image.name.name(),
-            labels: [(IMPORTED_LABEL, "true"), PINNED_LABEL]
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .into(),
-            media_type: image.target.media_type,
-            digest: image.target.digest,
-            size: image.target.size,
-        };
-        client.put_image_record(&record).await.map_err(failed)?;
-        tracing::debug!(image = record.name, archive = %path.display(), "imported");
-        names.push(record.name);
+    if let Some(policy) = policy {
+        let signatures = verify::beside(source.file);
+        let transport = transport(source.file.is_dir(), ingested);
+        let checked = policy.check(transport, &image.name, &image.target.digest, &signatures);
+        checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
     }
-    Ok(Imported { names, identity: ingested.identity() })
+    link(client, &image.path, &image.manifest).await.map_err(failed)?;
+    unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
+        if e.class() == ErrorClass::InvalidArgument {
+            return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
+        }
+        ImportError::runtime(path, e)
+    })?;
+    // Last, so that a name never points at half an image.
+    let record = ImageRecord {
+        name: image.name.name(),
+        labels: [(IMPORTED_LABEL, "true"), PINNED_LABEL].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        media_type: image.target.media_type,
+        digest: image.target.digest,
+        size: image.target.size,
+    };
+    client.put_image_record(&record).await.map_err(failed)?;
+    tracing::debug!(image = record.name, archive = %path.display(), "imported");
+    Ok(record.name)
 }
 
 /// What a signature policy calls what was imported. An archive that is of both forms is read as a layout.

@@ -18,7 +18,7 @@ use crate::runtime::containerd::Containerd;
 const INDEX_DEPTH: usize = 3;
 
 /// One image of an archive, complete in containerd's content store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Assembled {
     pub(super) name: ImageRef,
     /// What the name will point at: the manifest, or the index that leads to it.
@@ -30,13 +30,16 @@ pub(super) struct Assembled {
     pub(super) diff_ids: Vec<String>,
 }
 
+/// An image, or why it cannot be had.
+type Found = Result<Assembled, ImportError>;
+
 /// All images of the archive at `path`. One without a name gets `name`, else that of the file.
 pub(super) async fn assemble(
     client: &Containerd,
     path: &Path,
     name: Option<&str>,
     ingested: &Ingested,
-) -> Result<Vec<Assembled>, ImportError> {
+) -> Result<Vec<Found>, ImportError> {
     let assembler = Assembler { client, path, name, ingested };
     if assembler.document::<Value>("manifest.json")?.is_some_and(|list| list.is_object()) {
         return Err(ImportError::DirForm { path: path.to_owned() });
@@ -62,21 +65,27 @@ struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    async fn oci(&self, index: Index) -> Result<Vec<Assembled>, ImportError> {
+    async fn oci(&self, index: Index) -> Result<Vec<Found>, ImportError> {
         if index.manifests.is_empty() {
             return Err(self.damaged("index.json lists no image"));
         }
+        let mut images = Vec::new();
         let mut by_name: Vec<(ImageRef, Vec<Descriptor>)> = Vec::new();
         for descriptor in index.manifests {
-            let name = self.name_of(&descriptor)?;
+            let name = match self.name_of(&descriptor) {
+                Ok(name) => name,
+                Err(e) => {
+                    images.push(Err(e));
+                    continue;
+                }
+            };
             match by_name.iter_mut().find(|(n, _)| *n == name) {
                 Some((_, builds)) => builds.push(descriptor),
                 None => by_name.push((name, vec![descriptor])),
             }
         }
-        let mut images = Vec::new();
         for (name, builds) in by_name {
-            images.push(self.best_of(name, builds).await?);
+            images.push(self.best_of(name, builds).await);
         }
         Ok(images)
     }
@@ -112,67 +121,75 @@ impl Assembler<'_> {
         Ok(Assembled { name, target, path, manifest, config_digest, diff_ids })
     }
 
-    /// Images of a `docker save` archive have no manifest of the kind containerd needs; it is built.
-    async fn docker(&self, listed: Vec<DockerImage>) -> Result<Vec<Assembled>, ImportError> {
+    async fn docker(&self, listed: Vec<DockerImage>) -> Result<Vec<Found>, ImportError> {
         if listed.is_empty() {
             return Err(self.damaged("manifest.json lists no image"));
         }
         let mut images = Vec::new();
         for image in listed {
-            let names = self.docker_names(&image)?;
-            let (config_digest, config) = self.docker_config(&image, &names[0]).await?;
-            let mut layers = Vec::new();
-            let mut plain = Vec::new();
-            for layer in &image.layers {
-                let stored =
-                    self.ingested.blob(layer).ok_or_else(|| self.damaged(format!("{layer} is missing")))?;
-                plain.push((stored.compression == Compression::None).then_some(&stored.digest));
-                layers.push(Descriptor {
-                    media_type: format!("{OCI_LAYER}{}", stored.compression.suffix()),
-                    digest: stored.digest.clone(),
-                    size: stored.size,
-                    ..Default::default()
-                });
-            }
-            let config_descriptor = Descriptor {
-                media_type: OCI_CONFIG.to_owned(),
-                digest: config_digest.clone(),
-                size: config.len() as u64,
-                ..Default::default()
-            };
-            let media_type = OCI_MANIFEST.to_owned();
-            let manifest = Manifest { schema_version: 2, media_type, config: config_descriptor, layers };
-            let diff_ids = self.check_config(&names[0], &config, &manifest)?;
-            // One that is unpacked already would not be looked into again.
-            for (n, (digest, diff_id)) in plain.iter().zip(&diff_ids).enumerate() {
-                if digest.is_some_and(|d| d != diff_id) {
-                    return Err(self.damaged(format!(
-                        "{}: its content is not what the configuration of {} says",
-                        image.layers[n], names[0]
-                    )));
+            let mut names = Vec::new();
+            for name in self.docker_names(&image) {
+                match name {
+                    Ok(name) => names.push(name),
+                    Err(e) => images.push(Err(e)),
                 }
             }
-            let data = serde_json::to_vec(&manifest).map_err(|e| self.damaged(e))?;
-            let digest = digest_of(&data);
-            let store = self.client.write_blob(&digest, &data).await;
-            store.map_err(|e| ImportError::runtime(self.path, e))?;
-            for name in names {
-                images.push(Assembled {
-                    name,
-                    target: Descriptor {
-                        media_type: OCI_MANIFEST.to_owned(),
-                        digest: digest.clone(),
-                        size: data.len() as u64,
-                        ..Default::default()
-                    },
-                    path: vec![digest.clone()],
-                    manifest: manifest.clone(),
-                    config_digest: config_digest.clone(),
-                    diff_ids: diff_ids.clone(),
-                });
+            let Some(first) = names.first() else { continue };
+            match self.docker_image(&image, first).await {
+                Ok(built) => {
+                    images.extend(names.into_iter().map(|name| Ok(Assembled { name, ..built.clone() })))
+                }
+                Err(e) => images.push(Err(e)),
             }
         }
         Ok(images)
+    }
+
+    /// An image of a `docker save` archive has no manifest of the kind containerd needs; it is built.
+    async fn docker_image(&self, image: &DockerImage, name: &ImageRef) -> Found {
+        let (config_digest, config) = self.docker_config(image, name).await?;
+        let mut layers = Vec::new();
+        let mut plain = Vec::new();
+        for layer in &image.layers {
+            let stored =
+                self.ingested.blob(layer).ok_or_else(|| self.damaged(format!("{layer} is missing")))?;
+            plain.push((stored.compression == Compression::None).then_some(&stored.digest));
+            layers.push(Descriptor {
+                media_type: format!("{OCI_LAYER}{}", stored.compression.suffix()),
+                digest: stored.digest.clone(),
+                size: stored.size,
+                ..Default::default()
+            });
+        }
+        let config_descriptor = Descriptor {
+            media_type: OCI_CONFIG.to_owned(),
+            digest: config_digest.clone(),
+            size: config.len() as u64,
+            ..Default::default()
+        };
+        let media_type = OCI_MANIFEST.to_owned();
+        let manifest = Manifest { schema_version: 2, media_type, config: config_descriptor, layers };
+        let diff_ids = self.check_config(name, &config, &manifest)?;
+        // One that is unpacked already would not be looked into again.
+        for (n, (digest, diff_id)) in plain.iter().zip(&diff_ids).enumerate() {
+            if digest.is_some_and(|d| d != diff_id) {
+                return Err(self.damaged(format!(
+                    "{}: its content is not what the configuration of {name} says",
+                    image.layers[n]
+                )));
+            }
+        }
+        let data = serde_json::to_vec(&manifest).map_err(|e| self.damaged(e))?;
+        let digest = digest_of(&data);
+        let store = self.client.write_blob(&digest, &data).await;
+        store.map_err(|e| ImportError::runtime(self.path, e))?;
+        let target = Descriptor {
+            media_type: OCI_MANIFEST.to_owned(),
+            digest: digest.clone(),
+            size: data.len() as u64,
+            ..Default::default()
+        };
+        Ok(Assembled { name: name.clone(), target, path: vec![digest], manifest, config_digest, diff_ids })
     }
 
     /// The configuration of a docker image, which older docker keeps beside and newer among the blobs.
@@ -192,11 +209,10 @@ impl Assembler<'_> {
         Ok((stored.digest.clone(), self.json(&stored.digest, name).await?))
     }
 
-    fn docker_names(&self, image: &DockerImage) -> Result<Vec<ImageRef>, ImportError> {
+    fn docker_names(&self, image: &DockerImage) -> Vec<Result<ImageRef, ImportError>> {
         let tags = image.repo_tags.iter().flatten();
-        let names: Result<Vec<_>, _> = tags.map(|tag| self.parse_name(tag)).collect();
-        let names = names?;
-        if names.is_empty() { Ok(vec![self.parse_name(&self.nameless(None))?]) } else { Ok(names) }
+        let names: Vec<_> = tags.map(|tag| self.parse_name(tag)).collect();
+        if names.is_empty() { vec![self.parse_name(&self.nameless(None))] } else { names }
     }
 
     /// Checks that the image is for this host and that layers and configuration agree.

@@ -25,7 +25,7 @@ mod store;
 mod unpack;
 pub mod verify;
 
-pub use archive::{ImportError, Imported, Source, import, import_path};
+pub use archive::{ImportError, Imported, LEFT_OUT, Source, import, import_path};
 pub use export::{ExportError, export};
 pub use find::FindError;
 pub use mend::mend;

@@ -23,6 +23,8 @@ pub struct PreloadReport {
     pub unchanged: Vec<PathBuf>,
     /// Archives that could not be imported. The others were, all the same.
     pub failed: Vec<ImportError>,
+    /// Images that could not be imported from an archive that holds others.
+    pub left_out: Vec<ImportError>,
     /// Names that two archives hold, in words.
     pub twice: Vec<String>,
 }
@@ -41,6 +43,9 @@ struct Import {
     /// See [`identity`].
     identity: String,
     images: Vec<String>,
+    /// Why others of the archive are not among them, where that lies in what the archive is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
 }
 
 /// What a look at an archive tells without reading it. When it is the same, so is the archive: the time of the
@@ -96,7 +101,7 @@ const ENDS: [&str; 12] = [
 pub struct Preloader {
     dir: PathBuf,
     state: PathBuf,
-    /// Archives that failed for what they are, which is not tried again before they change.
+    /// Archives that failed, or lack images, for what they are, which is not tried again before they change.
     broken: BTreeMap<PathBuf, (Seen, String)>,
 }
 
@@ -129,23 +134,27 @@ impl Preloader {
         known.retain(|path, _| archives.iter().any(|(p, _)| p == path));
         self.broken.retain(|path, (seen, _)| archives.iter().any(|(p, s)| p == path && s == seen));
         for (path, seen) in archives {
-            if self.broken.contains_key(&path) {
-                continue;
-            }
             if let Some(import) = known.get_mut(&path)
                 && is_same(&path, &seen, import).await
                 && all_there(client, &import.images).await
             {
-                import.seen = seen;
+                import.seen = seen.clone();
+                if !import.left_out.is_empty() {
+                    self.broken.insert(path.clone(), (seen, import.left_out.join("; ")));
+                }
                 report.unchanged.push(path);
                 continue;
             }
+            // One that gave images of which one went since is worth another try.
+            if self.broken.contains_key(&path) && !known.contains_key(&path) {
+                continue;
+            }
             match import(client, &Source::file(&path, policy)).await {
-                Ok(Imported { names, identity }) => {
-                    report.twice.extend(twice(&path, &names, known));
-                    report.imported.extend(names.iter().cloned());
-                    // Looked at before the import, so that a change during it is seen the next time.
-                    known.insert(path, Import { seen, identity, images: names });
+                Ok(imported) => {
+                    report.twice.extend(twice(&path, &imported.names, known));
+                    report.imported.extend(imported.names.iter().cloned());
+                    self.remember(known, path, seen, &imported);
+                    report.left_out.extend(imported.left_out);
                 }
                 Err(e) => {
                     known.remove(&path);
@@ -164,12 +173,41 @@ impl Preloader {
         }
         report
     }
+
+    /// Notes what an archive gave. `seen` is of before the import, so that a change during it is seen the next time.
+    fn remember(
+        &mut self,
+        known: &mut BTreeMap<PathBuf, Import>,
+        path: PathBuf,
+        seen: Seen,
+        imported: &Imported,
+    ) {
+        // An image that the signature policy refused may be taken after another look into the policy.
+        if !imported.left_out.iter().all(ImportError::is_of_the_archive) {
+            known.remove(&path);
+            return;
+        }
+        let left_out: Vec<_> = imported.left_out.iter().map(ToString::to_string).collect();
+        if !left_out.is_empty() {
+            self.broken.insert(path.clone(), (seen.clone(), left_out.join("; ")));
+        }
+        let (identity, images) = (imported.identity.clone(), imported.names.clone());
+        if images.is_empty() {
+            known.remove(&path);
+        } else {
+            known.insert(path, Import { seen, identity, images, left_out });
+        }
+    }
 }
 
 /// Whether an archive holds what was imported from it: by the look of it, else by its lists of images.
 async fn is_same(path: &Path, seen: &Seen, import: &Import) -> bool {
     if import.seen == *seen {
         return true;
+    }
+    // What was missing or damaged may have come, which the lists do not show.
+    if !import.left_out.is_empty() {
+        return false;
     }
     let path = path.to_owned();
     let identity = tokio::task::spawn_blocking(move || identity::at(&path).ok().flatten()).await;
@@ -330,7 +368,8 @@ mod tests {
 
     fn import(images: &[&str]) -> Import {
         let seen = Seen { size: 1, modified: (2, 3), changed: (2, 3), inode: 4, files: 1 };
-        Import { seen, identity: "x".into(), images: images.iter().map(|i| (*i).to_owned()).collect() }
+        let images = images.iter().map(|i| (*i).to_owned()).collect();
+        Import { seen, identity: "x".into(), images, left_out: Vec::new() }
     }
 
     #[test]

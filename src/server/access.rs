@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::wire::Imported;
 use crate::image::pull::Reading;
 use crate::manifest::PodKey;
 
@@ -151,8 +152,8 @@ pub trait RuntimeAccess: Send + Sync + 'static {
     fn exec(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecStreams, AccessError>>;
     /// Images in podling's namespace.
     fn images(&self) -> BoxFuture<'_, Result<Vec<ImageInfo>, AccessError>>;
-    /// Imports an OCI or docker archive; answers the names it held.
-    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
+    /// Imports an OCI or docker archive; answers the names it held, and what was left out.
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Imported, AccessError>>;
     /// Removes an image by name, digest or id; answers the names that went. One that a pod runs goes only by force.
     fn remove_image(&self, name: String, force: bool) -> BoxFuture<'_, Result<Vec<String>, AccessError>>;
     /// Pulls an image; a [`PullLine`](super::wire::PullLine) as JSON for each step.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::wire::{PullLine, Reading};
+use super::wire::{Imported, PullLine, Reading};
 use super::{
     AccessError, ArchiveRequest, Backend, BoxFuture, ExecRequest, ExecStreams, ImageInfo, LogRequest,
     PruneRequest, RuntimeAccess, ServerError, TerminalSize, bind, serve_on,
@@ -115,7 +115,7 @@ impl RuntimeAccess for FakeRuntime {
         Box::pin(async move { Ok(names.into_iter().map(info).collect()) })
     }
 
-    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Vec<String>, AccessError>> {
+    fn import(&self, archive: ArchiveRequest) -> BoxFuture<'_, Result<Imported, AccessError>> {
         Box::pin(async move {
             let (mut content, archive) = (Vec::new(), archive.file);
             let file = tokio::fs::File::open(&archive).await;
@@ -123,7 +123,7 @@ impl RuntimeAccess for FakeRuntime {
                 file.map_err(|e| AccessError::Invalid(format!("cannot read {}: {e}", archive.display())))?;
             file.read_to_end(&mut content).await.unwrap();
             self.imports.lock().unwrap().push((archive, content));
-            Ok(vec!["localhost/new:1".into()])
+            Ok(Imported { names: vec!["localhost/new:1".into()], ..Imported::default() })
         })
     }
 

@@ -23,7 +23,7 @@ pub(super) async fn list(routes: &Routes) -> Answer {
 pub(super) async fn import(routes: &Routes, query: &Query, body: Incoming) -> Answer {
     let name = query.get("name").filter(|n| !n.is_empty()).map(str::to_owned);
     let runtime = &routes.backend.runtime;
-    let names = match query.get("path") {
+    let imported = match query.get("path") {
         Some(path) if Path::new(path).is_absolute() => {
             runtime.import(ArchiveRequest { file: PathBuf::from(path), upload: false, name }).await?
         }
@@ -33,7 +33,7 @@ pub(super) async fn import(routes: &Routes, query: &Query, body: Incoming) -> An
             runtime.import(ArchiveRequest { file: upload.to_path_buf(), upload: true, name }).await?
         }
     };
-    Ok(json(&Imported { names }))
+    Ok(json(&imported))
 }
 
 /// Writes the body to a file beside the state, where there is room for images; it goes with the handle.
@@ -63,5 +63,5 @@ async fn save(routes: &Routes, mut body: Incoming) -> Result<tempfile::TempPath,
 pub(super) async fn remove(routes: &Routes, query: &Query) -> Answer {
     let name = query.get("name").ok_or_else(|| Refusal::bad_request("name: an image name is needed"))?;
     let names = routes.backend.runtime.remove_image(name.to_owned(), query.flag("force")).await?;
-    Ok(json(&Imported { names }))
+    Ok(json(&Imported { names, ..Imported::default() }))
 }

@@ -31,7 +31,8 @@ pub(super) async fn export(routes: &Routes, query: &Query) -> Answer {
 /// `POST /podling/v1/images/prune`: the names that went, or with `dryRun=1` would.
 pub(super) async fn prune(routes: &Routes, query: &Query) -> Answer {
     let request = PruneRequest { all: query.flag("all"), dry_run: query.flag("dryRun") };
-    Ok(json(&Imported { names: routes.backend.runtime.prune_images(request).await? }))
+    let names = routes.backend.runtime.prune_images(request).await?;
+    Ok(json(&Imported { names, ..Imported::default() }))
 }
 
 fn name(query: &Query) -> Result<String, Refusal> {

@@ -164,9 +164,13 @@ pub struct ObjectInfo {
 
 /// `POST /podling/v1/images`: the names an archive held.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Imported {
     /// Full names.
     pub names: Vec<String>,
+    /// Why others that it held are not among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// One line of `POST /podling/v1/images/pull`.

@@ -183,6 +183,41 @@ async fn a_private_containerd_that_cannot_start_says_why_and_where_its_log_is() 
 }
 
 #[tokio::test]
+async fn an_archive_of_which_an_image_was_left_out_is_not_read_again_before_it_changes() {
+    let server = TestContainerd::start().await;
+    let client = server.client().await;
+    let (dir, state) = (server.path().join("images"), server.path().join("images.json"));
+    fs::create_dir(&dir).unwrap();
+    let image = TestImage::busybox();
+    fs::write(dir.join("a.tar"), image.docker_archive(&["one:1", "BAD:1"])).unwrap();
+    let mut preloader = Preloader::new(dir.clone(), state.clone());
+    let report = preloader.run(&client, None).await;
+    assert_eq!(report.imported, ["docker.io/library/one:1"]);
+    assert_eq!((report.failed.len(), report.left_out.len()), (0, 1));
+    assert!(report.left_out[0].to_string().contains("a.tar: invalid image name \"BAD:1\""));
+    // Nor by the next daemon, which says it all the same.
+    for mut preloader in [preloader, Preloader::new(dir.clone(), state.clone())] {
+        let report = preloader.run(&client, None).await;
+        assert_eq!((report.imported.len(), report.left_out.len(), report.unchanged.len()), (0, 0, 1));
+        assert!(preloader.broken().all(|text| text.contains("BAD:1")));
+        assert_eq!(preloader.broken().count(), 1);
+    }
+    // What went comes back, and a mended archive is whole.
+    let mut preloader = Preloader::new(dir.clone(), state.clone());
+    client.remove_image(&ImageRef::parse("one:1").unwrap()).await.unwrap();
+    assert_eq!(preloader.run(&client, None).await.imported, ["docker.io/library/one:1"]);
+    fs::write(dir.join("a.tar"), image.docker_archive(&["one:1", "mended:1"])).unwrap();
+    let report = preloader.run(&client, None).await;
+    assert_eq!(report.imported, ["docker.io/library/one:1", "docker.io/library/mended:1"]);
+    assert_eq!((report.left_out.len(), preloader.broken().count()), (0, 0));
+    // One of which nothing is left is not tried again either.
+    fs::write(dir.join("a.tar"), image.docker_archive(&["BAD:1", "BAD:2"])).unwrap();
+    assert_eq!(preloader.run(&client, None).await.left_out.len(), 2);
+    assert_eq!(preloader.run(&client, None).await.left_out.len(), 0);
+    assert_eq!(preloader.broken().count(), 1);
+}
+
+#[tokio::test]
 async fn the_images_directory_is_imported_once_and_again_after_changes() {
     let server = TestContainerd::start().await;
     let client = server.client().await;

@@ -49,6 +49,46 @@ fn archives_that_cannot_be_read_are_said_until_they_are_mended_and_hold_up_no_ot
 }
 
 #[test]
+fn an_image_that_cannot_be_had_keeps_out_no_other_of_its_archive() {
+    let mut instance = Instance::start();
+    let images = [
+        Image::shell("test/BAD:1"),
+        Image::shell("test/good:1"),
+        Image::shell("test/foreign:1").foreign(),
+        Image::shell("test/last:1"),
+    ];
+    let staged = instance.root().join("stage/mixed.tar");
+    fs::write(&staged, Image::archive_of(&images)).expect("writable");
+    let reasons = ["invalid image name \"docker.io/test/BAD:1\"", "no build of docker.io/test/foreign:1"];
+    let out = instance.podling(&["image", "import", &staged.display().to_string()]);
+    let (done, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!(done, "image/docker.io/test/good:1 imported\nimage/docker.io/test/last:1 imported\n");
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(said.matches("left one image out: ").count(), 2, "{said}");
+    assert!(reasons.iter().all(|r| said.contains(r)), "{said}");
+
+    // In the directory the same, and said for as long as it lies there, over restarts too.
+    instance.ok(&["image", "rm", "test/good:1", "test/last:1"]);
+    let laid = images_dir(&instance).join("mixed.tar");
+    fs::rename(&staged, &laid).expect("the same disk");
+    instance.until("both are imported", |i| {
+        let names = i.ok(&["image", "ls", "-q"]);
+        (names.contains("test/good:1") && names.contains("test/last:1")).then_some(())
+    });
+    for text in reasons {
+        instance.until(text, |i| warns(i, text).then_some(()));
+        assert!(instance.ok(&["get", "events"]).contains(text));
+    }
+    instance.stop_podling();
+    instance.spawn_podling();
+    for text in reasons {
+        instance.until(text, |i| warns(i, text).then_some(()));
+    }
+    fs::remove_file(&laid).expect("it is there");
+    instance.until("no archive is broken", |i| (!warns(i, "ImageArchives")).then_some(()));
+}
+
+#[test]
 fn the_images_directory_may_go_and_come_back() {
     let instance = Instance::start();
     let dir = images_dir(&instance);

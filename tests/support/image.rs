@@ -16,6 +16,7 @@ pub struct Image {
     files: Vec<(String, Vec<u8>, u32)>,
     /// Text that makes the first layer another one than that of other images.
     base: Option<String>,
+    architecture: &'static str,
 }
 
 impl Image {
@@ -23,7 +24,7 @@ impl Image {
     pub fn shell(reference: &str) -> Self {
         let files = vec![("etc/image".to_owned(), format!("{reference}\n").into_bytes(), 0o644)];
         let config = json!({"Env": ["PATH=/bin"], "Cmd": ["sh"]});
-        Self { reference: reference.to_owned(), config, files, base: None }
+        Self { reference: reference.to_owned(), config, files, base: None, architecture: architecture() }
     }
 
     /// Sets a field of the image's config, such as `Entrypoint`, `User` or `Volumes`.
@@ -57,6 +58,13 @@ impl Image {
     #[allow(dead_code)]
     pub fn alone(mut self) -> Self {
         self.base = Some(self.reference.clone());
+        self
+    }
+
+    /// Is for machines that nobody runs these tests on. (Not every test binary needs it.)
+    #[allow(dead_code)]
+    pub fn foreign(mut self) -> Self {
+        self.architecture = "mips64le";
         self
     }
 
@@ -103,7 +111,7 @@ impl Image {
         let layers = layers.map(|l| add("application/vnd.oci.image.layer.v1.tar", l));
         let diff_ids: Vec<&Value> = layers.iter().map(|l| &l["digest"]).collect();
         let config = json!({
-            "architecture": architecture(), "os": "linux", "created": "2020-01-01T00:00:00Z",
+            "architecture": self.architecture, "os": "linux", "created": "2020-01-01T00:00:00Z",
             "config": self.config, "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
         let config = add("application/vnd.oci.image.config.v1+json", config.to_string().into_bytes());

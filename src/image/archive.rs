@@ -96,10 +96,12 @@ pub enum ImportError {
         source: PolicyError,
     },
     /// The signature policy does not take it.
-    #[error("cannot import {path}: {source}")]
+    #[error("cannot import {image} from {path}: {source}")]
     Rejected {
         /// The archive.
         path: PathBuf,
+        /// The image.
+        image: String,
         /// Why.
         source: Rejected,
     },
@@ -259,12 +261,16 @@ async fn admit(
         let signatures = verify::beside(source.file);
         let transport = transport(source.file.is_dir(), ingested);
         let checked = policy.check(transport, &image.name, &image.target.digest, &signatures);
-        checked.map_err(|source| ImportError::Rejected { path: path.to_owned(), source })?;
+        checked.map_err(|source| ImportError::Rejected {
+            path: path.to_owned(),
+            image: image.name.to_string(),
+            source,
+        })?;
     }
     link(client, &image.path, &image.manifest).await.map_err(failed)?;
     unpack(client, &image.manifest, &image.config_digest, &image.diff_ids).await.map_err(|e| {
         if e.class() == ErrorClass::InvalidArgument {
-            return ImportError::Damaged { path: path.to_owned(), what: e.to_string() };
+            return ImportError::Damaged { path: path.to_owned(), what: format!("{}: {e}", image.name) };
         }
         ImportError::runtime(path, e)
     })?;

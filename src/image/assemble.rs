@@ -110,7 +110,7 @@ impl Assembler<'_> {
         }
         let data = self.json(&at.digest, &name).await?;
         let manifest: Manifest = serde_json::from_slice(&data)
-            .map_err(|e| self.damaged(format!("manifest {}: {e}", at.digest)))?;
+            .map_err(|e| self.damaged(format!("manifest {} of {name}: {e}", at.digest)))?;
         let config = self.json(&manifest.config.digest, &name).await?;
         let diff_ids = self.check_config(&name, &config, &manifest)?;
         for layer in &manifest.layers {
@@ -151,8 +151,10 @@ impl Assembler<'_> {
         let mut layers = Vec::new();
         let mut plain = Vec::new();
         for layer in &image.layers {
-            let stored =
-                self.ingested.blob(layer).ok_or_else(|| self.damaged(format!("{layer} is missing")))?;
+            let stored = self
+                .ingested
+                .blob(layer)
+                .ok_or_else(|| self.damaged(format!("{layer} of {name} is missing")))?;
             plain.push((stored.compression == Compression::None).then_some(&stored.digest));
             layers.push(Descriptor {
                 media_type: format!("{OCI_LAYER}{}", stored.compression.suffix()),
@@ -205,7 +207,7 @@ impl Assembler<'_> {
             return Ok((digest, data.to_vec()));
         }
         let stored = self.ingested.blob(&image.config);
-        let stored = stored.ok_or_else(|| self.damaged(format!("{} is missing", image.config)))?;
+        let stored = stored.ok_or_else(|| self.damaged(format!("{} of {name} is missing", image.config)))?;
         Ok((stored.digest.clone(), self.json(&stored.digest, name).await?))
     }
 
@@ -223,7 +225,7 @@ impl Assembler<'_> {
         manifest: &Manifest,
     ) -> Result<Vec<String>, ImportError> {
         let config = parse_config(data)
-            .map_err(|e| self.damaged(format!("configuration {}: {e}", manifest.config.digest)))?;
+            .map_err(|e| self.damaged(format!("configuration {} of {name}: {e}", manifest.config.digest)))?;
         let built_for = Descriptor {
             platform: Some(Platform {
                 os: config.os().to_string(),

@@ -77,4 +77,14 @@ fn the_policy_tells_the_forms_of_archives_apart() {
         let text = instance.fails(1, &["image", "import", &at(refused)]);
         assert!(text.contains("the signature policy rejects it"), "{refused}: {text}");
     }
+    // Of several images only the one that is refused stays out.
+    let policy = r#"{"default": [{"type": "insecureAcceptAnything"}], "transports": {
+        "oci-archive": {"docker.io/test/refused": [{"type": "reject"}]}}}"#;
+    fs::write(instance.root().join("etc/podling/policy.json"), policy).expect("writable");
+    let both = [Image::shell("test/refused:1"), Image::shell("test/taken:1")];
+    fs::write(at("both.tar"), Image::archive_of(&both)).expect("writable");
+    let text = instance.fails(1, &["image", "import", &at("both.tar")]);
+    assert!(text.contains("image/docker.io/test/taken:1 imported\n"), "{text}");
+    assert!(text.contains("left one image out: cannot import docker.io/test/refused:1 from "), "{text}");
+    assert!(!instance.ok(&["image", "ls", "-q"]).contains("test/refused"));
 }

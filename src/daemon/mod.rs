@@ -7,6 +7,7 @@
 mod access;
 mod collect;
 mod images;
+mod memory;
 mod node;
 mod reach;
 mod signals;
@@ -18,7 +19,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::access::RuntimeSlot;
@@ -49,8 +49,6 @@ const BLOCKING_THREADS: usize = 32;
 const FIRST_IMPORT: Duration = Duration::from_secs(2);
 /// How often the service manager is told how many pods run.
 const STATUS_LINE: Duration = Duration::from_secs(5);
-/// First and later times that memory is given back which only a burst, such as the start, needed.
-const TRIM: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 /// How long a status that is not urgent may be at the mercy of a power cut.
 const SYNC: Duration = Duration::from_secs(1);
 
@@ -184,9 +182,11 @@ impl Daemon {
         let (wakes_tx, wakes) = mpsc::channel(256);
         let (reload_tx, reload) = mpsc::channel(1);
         let settings = self.settings.borrow().clone();
-        pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx);
+        let listed = Arc::new(Notify::new());
+        pleg::spawn(runtime.containerd().clone(), settings.relist, wakes_tx, listed.clone());
         let arrived = Arc::new(Notify::new());
         let mut chores = self.chores(&runtime, &arrived);
+        chores.spawn(memory::give_back(listed));
         lint_all(&settings).iter().for_each(|finding| tracing::warn!("{finding}"));
         // The first pods should find the images that were laid out for them.
         let _ = tokio::time::timeout(FIRST_IMPORT, arrived.notified()).await;
@@ -231,7 +231,6 @@ impl Daemon {
     ) {
         let mut line = tokio::time::interval(STATUS_LINE);
         let mut sync = tokio::time::interval(SYNC);
-        let mut trim = tokio::time::interval_at(Instant::now() + TRIM.0, TRIM.1);
         loop {
             tokio::select! {
                 signal = self.signals.recv() => match signal {
@@ -242,7 +241,6 @@ impl Daemon {
                 Some(()) = reload.recv() => self.reload(source).await,
                 _ = line.tick() => notify::status(&self.summary()),
                 _ = sync.tick() => make_durable(store),
-                _ = trim.tick() => raw::trim_memory(),
                 ended = &mut sync_loop => {
                     tracing::error!("the sync loop ended by itself: {ended:?}; ending so that the service manager starts podling again");
                     break;

@@ -102,7 +102,8 @@ impl Worker {
         let (manifest, uid) = (current.manifest.clone(), current.spec.uid.clone());
         self.save_status();
         let slot = self.ctx.order.sandbox().await;
-        let created = self.ctx.runtime.create_sandbox(&manifest, &uid, &id).await;
+        // Boxed, here and below, so that those who wait for their turn do not hold the room that the work takes.
+        let created = Box::pin(self.ctx.runtime.create_sandbox(&manifest, &uid, &id)).await;
         drop(slot);
         match created {
             Ok((record, notes)) => {
@@ -197,7 +198,7 @@ impl Worker {
             tokio::time::sleep(GIVE_UP).await;
         };
         let created = tokio::select! {
-            created = self.ctx.runtime.create(&order) => created,
+            created = Box::pin(self.ctx.runtime.create(&order)) => created,
             () = given_up => return false,
         };
         let created = match created {

@@ -146,7 +146,7 @@ impl Worker {
     }
 
     fn history(&mut self, name: &str) -> Option<&mut ContainerHistory> {
-        self.current.as_mut().map(|c| c.status.containers.entry(name.to_owned()).or_default())
+        self.current.as_mut().map(|c| &mut **c.status.containers.entry(name.to_owned()).or_default())
     }
 
     fn believed_running(&mut self, seen: &Observed) -> bool {

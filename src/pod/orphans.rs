@@ -118,7 +118,7 @@ fn status_of(containers: &[Observed], manifest: &PodManifest) -> StatusRecord {
             completed: false,
             ..ContainerHistory::default()
         };
-        status.containers.insert(labels.name.clone(), history);
+        status.containers.insert(labels.name.clone(), history.into());
     }
     // What a running pod's init containers did is behind it.
     let running =

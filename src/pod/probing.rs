@@ -37,7 +37,8 @@ impl Worker {
             .filter(watched)
             .map(|i| {
                 let known = self.probes.as_ref().is_some_and(|p| p.verdict(&i.id).is_some());
-                let target = target(i, current.status.containers.get(&i.name), stopping(i));
+                let target =
+                    target(i, current.status.containers.get(&i.name).map(AsRef::as_ref), stopping(i));
                 Target { restored: target.restored.filter(|_| !known), ..target }
             })
             .collect();

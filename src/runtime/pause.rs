@@ -29,22 +29,23 @@ impl Runtime {
             self.check_user_namespaces()?;
             self.map_sources(&mut oci, &sandbox_dir, &id, &ResolvedUser::default())?;
         }
-        let new = self.new_container(order, id, "podling-pause".into(), libc::SIGKILL, oci, false).await?;
-        self.create_record(&new, None).await?;
-        self.note_shim(order, &new.id)?;
+        let image = "podling-pause".to_owned();
+        let new = self.new_container(order, id.clone(), image.clone(), libc::SIGKILL, oci, false).await?;
+        self.create_record(new, None).await?;
+        self.note_shim(order, &id)?;
         let runtime = self.oci_runtime_of(pod_spec(order.manifest)?)?;
         let mounts = match mapped {
-            true => vec![self.map_dir(&self.inner.pause_rootfs, &sandbox_dir, &new.id)?],
+            true => vec![self.map_dir(&self.inner.pause_rootfs, &sandbox_dir, &id)?],
             false => Vec::new(),
         };
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &TaskIo::Null, &runtime).await;
+        let created = self.inner.ctd.create_task(&id, &mounts, &TaskIo::Null, &runtime).await;
         if mapped {
-            self.unmap(&sandbox_dir, &new.id);
+            self.unmap(&sandbox_dir, &id);
         }
         let pid = created.map_err(|e| StartError::rpc("CreateContainerError", &e))?;
         Ok(Started {
-            id: new.id,
-            image: new.image,
+            id,
+            image,
             image_id: String::new(),
             pid,
             stop_signal: libc::SIGKILL,

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::containerd::{ErrorClass, NewContainer, RuntimeError, TaskIo};
+use super::containerd::{ErrorClass, Mount, NewContainer, OciRuntime, RuntimeError, TaskIo};
 use super::sandbox::pod_spec;
 use super::spec::{self, ResolvedUser, SpecInput, UserSpec, qos};
 use super::{Kind, Labels, Runtime, logs, new_id, profiles, userns};
 use crate::image::Image;
 use crate::image::pull::{Pulled, Ready};
 use crate::manifest::PodManifest;
+use crate::manifest::annotations::Ulimit;
 use crate::store::SandboxRecord;
 use crate::system::clock::Moment;
+use crate::system::userns::IdRange;
 use crate::system::{devices, process};
 use crate::volume;
 
@@ -93,13 +95,34 @@ pub struct Started {
     pub refused: Option<StartError>,
 }
 
+/// A container that is there but for its task.
+struct Prepared {
+    /// What is known of it; the pid is yet to come.
+    started: Started,
+    mounts: Vec<Mount>,
+    io: TaskIo,
+    oci_runtime: OciRuntime,
+    /// Its user and ids, when it has a user namespace: what was bound with its ids mapped is to be unbound.
+    mapped: Option<(ResolvedUser, IdRange)>,
+    /// What the manifest says of `RLIMIT_NOFILE`.
+    open_files: Option<Ulimit>,
+}
+
 impl Runtime {
     /// Creates a container up to its task; nothing of the user's runs yet. What a failure leaves behind is a
     /// record without a running task, which the next look at the pod discards.
     pub async fn create(&self, order: &StartOrder<'_>) -> Result<Started, StartError> {
         if order.kind == Kind::Pause {
-            return self.create_pause(order).await;
+            return Box::pin(self.create_pause(order)).await;
         }
+        // Boxed, since of many that start at once most wait for a place to create their task in, and need not hold the
+        // room that preparing it takes.
+        let prepared = Box::pin(self.prepare(order)).await?;
+        self.create_prepared(order, prepared).await
+    }
+
+    /// Everything up to the task: record, root and what is mounted in it.
+    async fn prepare(&self, order: &StartOrder<'_>) -> Result<Prepared, StartError> {
         self.await_objects(order.manifest)?;
         let container = container(order)?;
         let spec_of_pod = pod_spec(order.manifest)?;
@@ -156,40 +179,54 @@ impl Runtime {
         }
         let signal = stop_signal(container, &image);
         let name = container.image.clone().unwrap_or_default();
-        let new = self.new_container(order, id, name, signal, oci, true).await?;
-        let mut mounts = self.create_record(&new, Some(&image)).await?;
+        let new = self.new_container(order, id.clone(), name.clone(), signal, oci, true).await?;
+        let mut mounts = self.create_record(new, Some(&image)).await?;
         if let Some(ids) = ids {
-            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &new.id, ids))?;
+            mounts = tokio::task::block_in_place(|| self.map_rootfs(mounts, &sandbox_dir, &id, ids))?;
         }
         let io = self.task_io(order, container)?;
-        self.note_shim(order, &new.id)?;
-        let image_id = format!("{}@{}", repository(&image.name), image.digest);
-        let created = self.inner.ctd.create_task(&new.id, &mounts, &io, &oci_runtime).await;
-        if let Some(ids) = ids {
-            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &new.id));
+        self.note_shim(order, &id)?;
+        let started = Started {
+            id,
+            image: name,
+            image_id: format!("{}@{}", repository(&image.name), image.digest),
+            pid: 0,
+            stop_signal: signal,
+            stale,
+            pulled,
+            refused: None,
+        };
+        let open_files = extras.ulimits.iter().find(|u| u.name == "nofile").copied();
+        Ok(Prepared { started, mounts, io, oci_runtime, mapped: ids.map(|ids| (user, ids)), open_files })
+    }
+
+    /// The task of a container that is prepared.
+    async fn create_prepared(
+        &self,
+        order: &StartOrder<'_>,
+        prepared: Prepared,
+    ) -> Result<Started, StartError> {
+        let Prepared { mut started, mounts, io, oci_runtime, mapped, open_files } = prepared;
+        let created = self.inner.ctd.create_task(&started.id, &mounts, &io, &oci_runtime).await;
+        if let Some((user, ids)) = mapped {
+            let sandbox_dir = self.inner.paths.sandbox(&order.sandbox.id);
+            tokio::task::block_in_place(|| self.unmap(&sandbox_dir, &started.id));
             if let Ok(pid) = created {
                 self.own_output(pid, &user, ids);
             }
         }
-        let (pid, refused) = match created {
-            Ok(pid) => (pid, None),
+        match created {
+            Ok(pid) => started.pid = pid,
             Err(RuntimeError::Call { class: ErrorClass::Other, message, .. }) => {
-                (0, Some(StartError::new("RunContainerError", message)))
+                started.refused = Some(StartError::new("RunContainerError", message));
             }
             Err(e) => return Err(StartError::rpc("CreateContainerError", &e)),
-        };
-        limit_open_files(pid, &extras);
-        self.link_log(order, &new.id);
-        Ok(Started {
-            id: new.id,
-            image: new.image,
-            image_id,
-            pid,
-            stop_signal: signal,
-            stale,
-            pulled,
-            refused,
-        })
+        }
+        if let Some(limit) = open_files {
+            limit_open_files(started.pid, &limit);
+        }
+        self.link_log(order, &started.id);
+        Ok(started)
     }
 
     /// Runs what was created.
@@ -240,13 +277,14 @@ impl Runtime {
     /// Record first, then snapshot: the collector spares a snapshot that a record names.
     pub(super) async fn create_record(
         &self,
-        new: &NewContainer,
+        new: NewContainer,
         image: Option<&Image>,
-    ) -> Result<Vec<super::containerd::Mount>, StartError> {
+    ) -> Result<Vec<Mount>, StartError> {
         let failed = |e: RuntimeError| StartError::rpc("CreateContainerError", &e);
+        let id = new.id.clone();
         self.inner.ctd.create_container(new).await.map_err(failed)?;
         match image {
-            Some(image) => self.inner.ctd.prepare_rootfs(&new.id, &image.chain_id).await.map_err(failed),
+            Some(image) => self.inner.ctd.prepare_rootfs(&id, &image.chain_id).await.map_err(failed),
             None => Ok(Vec::new()),
         }
     }
@@ -386,9 +424,10 @@ fn stop_signal(container: &Container, image: &Image) -> i32 {
 
 /// Sets the limit on open files once more. The runtime sets it from outside while its own program begins in the
 /// container, and Go's start-up code, when it comes second, raises it again. By now it has begun and waits.
-fn limit_open_files(pid: u32, extras: &spec::Extras) {
-    let Some(limit) = extras.ulimits.iter().find(|u| u.name == "nofile").filter(|_| pid > 0) else { return };
-    if let Err(e) = process::limit_open_files(pid, limit.soft, limit.hard) {
+fn limit_open_files(pid: u32, limit: &Ulimit) {
+    if pid > 0
+        && let Err(e) = process::limit_open_files(pid, limit.soft, limit.hard)
+    {
         tracing::debug!("{e}");
     }
 }

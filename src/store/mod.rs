@@ -17,6 +17,7 @@ mod versioned;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -252,7 +253,7 @@ impl Store {
     /// When the file cannot be written; the old one is then still there.
     pub fn save_spec(&self, spec: &PodSpecRecord, sync: Durability) -> Result<(), StoreError> {
         let dir = self.pod_dir(&spec.uid)?;
-        atomic::make_dir(&dir, DIR_MODE)?;
+        self.make_dir(&dir, sync)?;
         self.save(dir.join(POD), spec, sync)
     }
 
@@ -263,7 +264,7 @@ impl Store {
     /// When the file cannot be written; the old one is then still there.
     pub fn save_status(&self, uid: &str, status: &StatusRecord, sync: Durability) -> Result<(), StoreError> {
         let dir = self.pod_dir(uid)?;
-        atomic::make_dir(&dir, DIR_MODE)?;
+        self.make_dir(&dir, sync)?;
         self.save(dir.join(STATUS), status, sync)
     }
 
@@ -311,6 +312,27 @@ impl Store {
         match read_versioned::<SourceRecord>(&path, VERSION) {
             Ok(record) => (record.map(|r| r.dirs).unwrap_or_default(), None),
             Err(e) => (BTreeMap::new(), Some(report(&path, None, &e))),
+        }
+    }
+
+    /// A pod's directory is as durable as the files in it have to be: a disk that is slow to sync is not waited for
+    /// before a pod's first start.
+    fn make_dir(&self, dir: &Path, sync: Durability) -> Result<(), StoreError> {
+        if sync == Durability::Lazy && !dir.is_dir() && dir.parent().is_some_and(Path::is_dir) {
+            std::fs::DirBuilder::new()
+                .mode(DIR_MODE)
+                .create(dir)
+                .map_err(|e| StoreError::io("make directory", dir, e))?;
+            self.unsynced().insert(dir.to_owned());
+            return Ok(());
+        }
+        atomic::make_dir(dir, DIR_MODE)?;
+        // A file that must outlive a power cut is worth nothing in a directory that does not.
+        match dir.parent() {
+            Some(above) if sync == Durability::Synced && self.unsynced().remove(dir) => {
+                files::sync_dir(above).map_err(|e| StoreError::io("sync", dir, e))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -81,7 +81,8 @@ pub struct StatusRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_all: Option<RestartAll>,
     /// By container name, init containers too.
-    pub containers: BTreeMap<String, ContainerHistory>,
+    /// Boxed, since a map keeps room for eleven entries where most pods have one.
+    pub containers: BTreeMap<String, Box<ContainerHistory>>,
     /// Limits in force for the pod's cgroup; none in records from before this was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_limits: Option<PodResources>,

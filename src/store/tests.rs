@@ -57,7 +57,7 @@ fn status() -> StatusRecord {
     StatusRecord {
         boot_id: "boot".into(),
         sandbox: Some(SandboxRecord { id: "s1".into(), ips: vec!["10.0.0.2".into()], ..Default::default() }),
-        containers: [("main".to_owned(), main)].into(),
+        containers: [("main".to_owned(), main.into())].into(),
         conditions: [("Ready".to_owned(), (true, Timestamp::UNIX_EPOCH))].into(),
         ..Default::default()
     }
@@ -222,7 +222,7 @@ fn fields_that_are_not_known_are_skipped_and_missing_ones_have_defaults() {
     .expect("write");
     let (status, problem) = store.load_status(UID);
     assert_eq!(problem, None);
-    assert_eq!(status.containers["c"], ContainerHistory::default());
+    assert_eq!(*status.containers["c"], ContainerHistory::default());
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub async fn record(server: &TestContainerd, client: &Containerd, id: &str, comm
         runtime: OciRuntime::default(),
         spec: spec(server, id, command),
     };
-    client.create_container(&container).await.unwrap();
+    client.create_container(container).await.unwrap();
 }
 
 pub async fn run(server: &TestContainerd, client: &Containerd, id: &str, command: &str) {

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn containers_live_through_a_restart_of_containerd_and_so_do_waits_and_events() {
@@ -7,7 +8,7 @@ async fn containers_live_through_a_restart_of_containerd_and_so_do_waits_and_eve
     import_busybox(&server, &client).await;
     let (wake, mut wakes) = mpsc::channel::<Wake>(64);
     // Longer than the test: what is seen comes from events and from the listing after a reconnect.
-    let watch = pleg::spawn(client.clone(), Duration::from_secs(600), wake);
+    let watch = pleg::spawn(client.clone(), Duration::from_secs(600), wake, Arc::default());
     run(&server, &client, "stays", "sleep 1000").await;
     run(&server, &client, "ends", "sleep 1.5; exit 9").await;
     let pid = client.task("stays").await.unwrap().unwrap().pid;

@@ -62,8 +62,8 @@ async fn a_command_that_is_not_there_says_so_in_one_line() {
     let mut process = container.spec.process().clone().unwrap();
     process.set_args(Some(vec!["no-such-command".to_owned()]));
     container.spec.set_process(Some(process));
-    client.create_container(&container).await.unwrap();
-    assert_eq!(client.create_container(&container).await.unwrap_err().class(), ErrorClass::AlreadyExists);
+    client.create_container(container.clone()).await.unwrap();
+    assert_eq!(client.create_container(container).await.unwrap_err().class(), ErrorClass::AlreadyExists);
     let image = client.local_image(IMAGE).await.unwrap();
     let mounts = client.prepare_rootfs("bad", &image.chain_id).await.unwrap();
     let again = client.prepare_rootfs("bad", &image.chain_id).await.unwrap();

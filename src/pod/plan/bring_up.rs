@@ -40,7 +40,7 @@ pub(super) fn bring_up(view: &View<'_>, plan: &mut Plan) {
 
 /// Brings an init container on; true when it has succeeded in this sandbox.
 fn run_to_completion(view: &View<'_>, plan: &mut Plan, container: &Container) -> bool {
-    let history = view.record.containers.get(&container.name);
+    let history = view.record.containers.get(&container.name).map(AsRef::as_ref);
     if history.is_some_and(|h| h.completed) {
         return true;
     }
@@ -60,7 +60,7 @@ fn keep_running(view: &View<'_>, plan: &mut Plan, container: &Container, kind: K
     if let Some(instance) = view.live(kind, &container.name) {
         return mind(view, plan, instance, hash);
     }
-    let history = view.record.containers.get(&container.name);
+    let history = view.record.containers.get(&container.name).map(AsRef::as_ref);
     let changed = history.is_some_and(|h| hash.is_some_and(|hash| *hash != h.hash));
     match history.and_then(|h| h.exit()) {
         Some(exit) if !changed && after_exit(view.spec, container, exit) == AfterExit::Stay => false,

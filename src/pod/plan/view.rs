@@ -103,7 +103,7 @@ impl<'a> View<'a> {
 
     /// The record of an entry's container, if it is this instance that it speaks of.
     pub fn run(&self, instance: &Instance) -> Option<&'a ContainerHistory> {
-        let history = self.record.containers.get(&instance.name);
+        let history = self.record.containers.get(&instance.name).map(AsRef::as_ref);
         history.filter(|h| h.container_id.as_deref() == Some(&instance.id))
     }
 

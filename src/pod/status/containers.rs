@@ -20,8 +20,8 @@ fn live<'a>(facts: &Facts<'a>, kind: Kind, name: &str) -> Option<&'a Instance> {
 
 /// Status of one container.
 pub(super) fn container(facts: &Facts<'_>, spec: &Container, kind: Kind) -> ContainerStatus {
-    let empty = ContainerHistory::default();
-    let history = facts.record.containers.get(&spec.name).unwrap_or(&empty);
+    let empty = Box::default();
+    let history: &ContainerHistory = facts.record.containers.get(&spec.name).unwrap_or(&empty);
     let running = live(facts, kind, &spec.name).filter(|_| history.exit().is_none());
     let (state, last_state) = states(facts, spec, history, running.is_some());
     // Until its postStart hook is over, a container counts as one that is still being made.

@@ -86,17 +86,19 @@ impl Containerd {
 
     /// Records a container. Do this **before** [`Containerd::prepare_rootfs`]: the record's snapshot key
     /// is what keeps the garbage collector from a snapshot that no container uses yet.
-    pub async fn create_container(&self, c: &NewContainer) -> Result<(), RuntimeError> {
+    pub async fn create_container(&self, c: NewContainer) -> Result<(), RuntimeError> {
         let operation = "create container";
         let spec = serde_json::to_vec(&c.spec).map_err(|e| RuntimeError::local(operation, &c.id, e))?;
+        // As a tree it is some thousand small pieces, and there may be a queue.
+        drop(c.spec);
         let container = Container {
             id: c.id.clone(),
-            labels: c.labels.clone().into_iter().collect(),
-            image: c.image.clone(),
+            labels: c.labels.into_iter().collect(),
+            image: c.image,
             runtime: Some(container::Runtime { name: c.runtime.name.clone(), options: c.runtime.options() }),
             spec: Some(Any { type_url: SPEC_TYPE.to_owned(), value: spec }),
-            snapshotter: c.snapshotter.clone(),
-            snapshot_key: c.snapshot_key.clone().unwrap_or_default(),
+            snapshotter: c.snapshotter,
+            snapshot_key: c.snapshot_key.unwrap_or_default(),
             ..Default::default()
         };
         let mut client = self.containers_client();

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -41,8 +42,14 @@ pub enum WakeKind {
 }
 
 /// Starts the watch: events wake at once, and every `relist`, and after each reconnect, all tasks are
-/// listed and those that changed are woken. Ends when the receiver of `wake` is gone.
-pub fn spawn(client: Containerd, relist: Duration, wake: mpsc::Sender<Wake>) -> JoinHandle<()> {
+/// listed and those that changed are woken; `listed` is told when that is done. Ends when the receiver of `wake`
+/// is gone.
+pub fn spawn(
+    client: Containerd,
+    relist: Duration,
+    wake: mpsc::Sender<Wake>,
+    listed: Arc<Notify>,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut events = client.events();
         let mut seen = Snapshot::default();
@@ -64,9 +71,10 @@ pub fn spawn(client: Containerd, relist: Duration, wake: mpsc::Sender<Wake>) -> 
                         vec![from_event(event)]
                     }
                 },
-                listed = join(&mut listing) => {
+                answer = join(&mut listing) => {
                     listing = None;
-                    take_in(listed, &mut seen, &mut blind)
+                    listed.notify_one();
+                    take_in(answer, &mut seen, &mut blind)
                 }
                 _ = tick.tick(), if listing.is_none() => {
                     let client = client.clone();

@@ -65,7 +65,7 @@ impl Sim {
             Event::Exit(which, code) if !live.is_empty() => self.exit(live[which % live.len()], *code),
             Event::PostStart(ok) => {
                 if let Some(id) = self.post_starts.pop() {
-                    let of = |h: &&mut ContainerHistory| h.container_id.as_ref() == Some(&id);
+                    let of = |h: &&mut Box<ContainerHistory>| h.container_id.as_ref() == Some(&id);
                     if let Some(h) = self.world.record.containers.values_mut().find(of) {
                         h.post_start =
                             Some(if *ok { HookPhase::Done } else { HookPhase::Failed("no".into()) });
@@ -134,7 +134,7 @@ impl Sim {
     }
 
     fn note_stop(&mut self, id: &str, stopping: Stopping) {
-        let of = |h: &&mut ContainerHistory| h.container_id.as_deref() == Some(id);
+        let of = |h: &&mut Box<ContainerHistory>| h.container_id.as_deref() == Some(id);
         if let Some(h) = self.world.record.containers.values_mut().find(of) {
             h.stop = Some(stopping.record());
         }

@@ -46,6 +46,10 @@ need docker-registry has docker-registry
 need skopeo has skopeo
 need apache2-utils has htpasswd
 need openssl has openssl
+# Loads the profile of containers into a kernel that has AppArmor on.
+if grep -qs Y /sys/module/apparmor/parameters/enabled; then
+    need apparmor has apparmor_parser
+fi
 # The test of a container's time zone.
 need tzdata test -e /usr/share/zoneinfo/Asia/Tokyo
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt

@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::ports::PortMapping;
+use crate::system::programs::search_path;
 
 /// Debian's package with the standard plugins.
 const PLUGINS_PACKAGE: &str = "containernetworking-plugins";
@@ -328,7 +329,7 @@ impl Client {
             ("CNI_IFNAME", IFNAME.to_owned()),
             ("CNI_ARGS", args.join(";")),
             ("CNI_PATH", path.join(":")),
-            ("PATH", super::rules::search_path()),
+            ("PATH", search_path()),
         ]
     }
 }

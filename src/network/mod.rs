@@ -25,6 +25,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore};
 
 use crate::manifest::PodKey;
 use crate::system::files::Durability;
+use crate::system::programs::find_program;
 use crate::system::{clock, link};
 
 use cni::{Attachment, Client, CniError, NetworkList, RuntimeConfig, result_ips};
@@ -33,7 +34,7 @@ pub use dns::{DnsNote, HostResolv, resolv_conf};
 pub use hostname::{PodHostname, pod_hostname};
 pub use hosts::{hosts_file, hosts_file_host_network};
 pub use ports::{HostPorts, PortMapping, Protocol, host_ports, is_free_on_host};
-use rules::{ChainsOwner, Family, NatTable, find_program};
+use rules::{ChainsOwner, Family, NatTable};
 use state::{Known, Record, Records};
 
 /// Plugins run at once. Above four, two cores only wait longer (measured), and iptables has one lock anyway.

@@ -4,10 +4,8 @@
 //! without DEL the bridge plugin leaves its own behind. portmap's CHECK is of no use (1.1.1 looks for IPv6
 //! rules of pods that have no IPv6), so this reads the table itself: one run of `iptables-save` for all pods.
 
-use std::env;
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use sha2::{Digest, Sha512};
@@ -15,12 +13,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::ports::{PortMapping, Protocol};
+use crate::system::programs::{find_program, search_path};
 
 /// Chains that portmap makes once for all pods.
 const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const TOP: [&str; 3] = [DNAT, "CNI-HOSTPORT-MASQ", "CNI-HOSTPORT-SETMARK"];
-/// Where administration programs are when a login shell's PATH leaves them out.
-const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// iptables said no.
 #[derive(Debug, thiserror::Error)]
@@ -28,24 +25,6 @@ const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 pub struct RulesError {
     program: &'static str,
     message: String,
-}
-
-/// PATH with the directories for administration programs, for plugins and for us.
-pub fn search_path() -> String {
-    let path = env::var("PATH").unwrap_or_default();
-    let mut parts: Vec<&str> = path.split(':').filter(|p| !p.is_empty()).collect();
-    let missing: Vec<&str> = SBIN.into_iter().filter(|dir| !parts.contains(dir)).collect();
-    parts.extend(missing);
-    parts.join(":")
-}
-
-/// Where a program is.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
-    let runs = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    search_path().split(':').map(|dir| Path::new(dir).join(name)).find(runs)
 }
 
 /// IP version of a table.
@@ -389,13 +368,5 @@ COMMIT
         assert_eq!(table(SAVED).host_port_chains(|_| false), ChainsOwner::Others);
         assert_eq!(without("-A CNI-HOSTPORT-DNAT").host_port_chains(ours), ChainsOwner::Others);
         assert_eq!(table("*nat\n:PREROUTING ACCEPT\n").host_port_chains(ours), ChainsOwner::None);
-    }
-
-    #[test]
-    fn administration_programs_are_found_whatever_the_path_says() {
-        for dir in SBIN {
-            assert!(search_path().split(':').any(|p| p == dir));
-        }
-        assert_eq!(find_program("no-such-program-anywhere"), None);
     }
 }

@@ -4,6 +4,7 @@
 //! `volume` and `system` into the few verbs a worker needs: observe, make and drop a sandbox, start, stop
 //! and discard a container. Each verb is safe to repeat. Nothing here decides what should run.
 
+mod apparmor;
 pub mod containerd;
 mod declared_volumes;
 pub mod downward;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::containerd::{Containerd, adopt_fifos, probe};
 use super::downward::Allocatable;
 use super::spec::qos;
-use super::{Inner, Runtime, logs};
+use super::{Inner, Runtime, apparmor, logs};
 use crate::manifest::PodKey;
 use crate::network::{Network, NetworkOptions};
 use crate::objects::Objects;
@@ -117,6 +117,8 @@ impl Runtime {
             state: paths.network(),
             system: paths.is_system(),
         });
+        let mut features = node_features();
+        apparmor::load(&mut features, &paths.run()).await;
         let inner = Inner {
             puller: super::images::puller(&ctd, settings),
             suspicion: super::mend::Suspicion::at_start(&paths),
@@ -124,7 +126,7 @@ impl Runtime {
             cgroups: CgroupManager::detect(&settings.cgroup_root)?,
             network,
             root_label: paths.root.to_string_lossy().into_owned(),
-            features: node_features(),
+            features,
             options: RuntimeOptions::new(settings, allocatable),
             logger: helpers.logger,
             pause: helpers.pause,

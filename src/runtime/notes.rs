@@ -31,7 +31,7 @@ pub(super) fn of_security(pod: &Pod, node: &NodeFeatures) -> Vec<Note> {
     }
     if node.apparmor_profile.is_none() && containers(spec).any(|c| names_apparmor_default(pod, c)) {
         let message = "appArmorProfile RuntimeDefault has no effect: this host has no AppArmor, or no default profile \
-            for containers loaded";
+            for containers could be loaded (the log of podling's start says why)";
         notes.push(Note { reason: "NoAppArmor", message: message.to_owned() });
     }
     notes

@@ -19,6 +19,7 @@ pub mod namespaces;
 pub mod node;
 pub mod notify;
 pub mod process;
+pub mod programs;
 pub mod raw;
 pub mod signal_names;
 pub mod subpath;

@@ -37,8 +37,11 @@ pub struct NodeFeatures {
     pub thermal_throttle: Vec<String>,
 }
 
-/// The profile that containerd and others load for containers.
-const APPARMOR_PROFILE: &str = "cri-containerd.apparmor.d";
+/// The AppArmor profile that podling loads for containers.
+pub const APPARMOR_DEFAULT: &str = "podling-default-1";
+
+/// Profiles for containers, the best first: ours, and the one that containerd loads when CRI is used.
+const FOR_CONTAINERS: [&str; 2] = [APPARMOR_DEFAULT, "cri-containerd.apparmor.d"];
 
 /// Profiles that the kernel has loaded, one a line; there only with AppArmor and securityfs.
 pub const APPARMOR_PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
@@ -87,6 +90,10 @@ impl NodeFeatures {
         if !self.seccomp {
             notes.push("the kernel has no seccomp: containers run without a system call filter".to_owned());
         }
+        if self.apparmor && self.apparmor_profile.is_none() {
+            let text = "no default AppArmor profile is loaded: containers that name none run unconfined";
+            notes.push(text.to_owned());
+        }
         notes
     }
 }
@@ -125,7 +132,8 @@ pub fn is_loaded(profiles: &str, name: &str) -> bool {
 }
 
 fn loaded_profile(enabled: &str, profiles: &str) -> Option<String> {
-    (enabled.starts_with('Y') && is_loaded(profiles, APPARMOR_PROFILE)).then(|| APPARMOR_PROFILE.to_owned())
+    let found = FOR_CONTAINERS.into_iter().find(|name| is_loaded(profiles, name));
+    found.filter(|_| enabled.starts_with('Y')).map(str::to_owned)
 }
 
 fn thermal_throttle(cpus: &Path) -> Vec<String> {
@@ -175,6 +183,15 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_apparmor_but_no_profile_for_containers_says_so() {
+        let mut node = node_features();
+        (node.apparmor, node.apparmor_profile) = (true, None);
+        assert!(node.notes().iter().any(|n| n.contains("no default AppArmor profile is loaded")));
+        node.apparmor_profile = Some(APPARMOR_DEFAULT.to_owned());
+        assert!(!node.notes().iter().any(|n| n.contains("AppArmor")));
+    }
+
+    #[test]
     fn kernel_versions_are_their_first_two_numbers() {
         assert_eq!(kernel_version("6.1.0-13-amd64"), Some((6, 1)));
         assert_eq!(kernel_version("4.8"), Some((4, 8)));
@@ -184,7 +201,9 @@ mod tests {
     #[test]
     fn a_profile_counts_only_when_apparmor_is_on_and_it_is_loaded() {
         let profiles = "docker-default (enforce)\ncri-containerd.apparmor.d (enforce)\n";
-        assert_eq!(loaded_profile("Y\n", profiles).as_deref(), Some(APPARMOR_PROFILE));
+        assert_eq!(loaded_profile("Y\n", profiles).as_deref(), Some("cri-containerd.apparmor.d"));
+        let both = format!("{profiles}podling-default-1 (enforce)\n");
+        assert_eq!(loaded_profile("Y\n", &both).as_deref(), Some(APPARMOR_DEFAULT));
         assert_eq!(loaded_profile("N\n", profiles), None);
         assert_eq!(loaded_profile("Y\n", "docker-default (enforce)\n"), None);
     }

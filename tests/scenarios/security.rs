@@ -159,9 +159,39 @@ fn a_runtime_class_of_the_settings_chooses_the_runtime_and_adds_its_overhead() {
     });
 }
 
+fn app_armor_is_on() -> bool {
+    fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|t| t.starts_with('Y'))
+}
+
+#[test]
+fn containers_have_the_default_app_armor_profile_where_the_host_has_app_armor() {
+    let instance = Instance::start();
+    let with = |profile: &str| format!("securityContext: {{{profile}}}");
+    instance.write("none.yaml", &sleeping("none", "", ""));
+    let unconfined = with("appArmorProfile: {type: Unconfined}");
+    instance.write("unconfined.yaml", &sleeping("unconfined", "", &unconfined));
+    instance.write("privileged.yaml", &sleeping("privileged", "", &with("privileged: true")));
+    let mut confined = Vec::new();
+    for name in ["none", "unconfined", "privileged"] {
+        instance.ready(name);
+        // Without AppArmor the file is empty, or belongs to another security module.
+        let label = instance.exec(name, "cat /proc/self/attr/current 2>/dev/null || true");
+        confined.extend(label.contains("podling-default").then_some(name));
+    }
+    let expected = if app_armor_is_on() { vec!["none"] } else { Vec::new() };
+    assert_eq!(confined, expected);
+    if app_armor_is_on() {
+        let named = with("appArmorProfile: {type: Localhost, localhostProfile: podling-no-such}");
+        instance.write("named.yaml", &sleeping("named", "", &named));
+        instance.until("the missing profile is told", |i| {
+            i.describes("named", "\"podling-no-such\" is not loaded on this host").then_some(())
+        });
+    }
+}
+
 #[test]
 fn app_armor_without_the_host_having_it_waits_with_a_clear_word() {
-    if fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|t| t.starts_with('Y')) {
+    if app_armor_is_on() {
         return;
     }
     let instance = Instance::start();

@@ -61,7 +61,10 @@ pub static APP_ARMOR_PROFILE: Object = Object {
     fields: &[
         f("localhostProfile", Text, HONOURED),
         f("type", Text, HONOURED)
-            .note("On a host without AppArmor `RuntimeDefault` is without effect and `Localhost` waits"),
+            .note(
+                "`RuntimeDefault` is a profile that podling loads, `podling-default-1`; on a host without AppArmor it is \
+                 without effect and `Localhost` waits",
+            ),
     ],
 };
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use serde_json::{Value, json};
 use super::OciRuntime;
 use crate::settings::Paths;
 use crate::system::clock;
+use crate::system::programs::{find_program, search_path};
 
 /// How long the trial container may take. It takes 30 ms.
 const TRIAL: Duration = Duration::from_secs(10);
-/// Searched after `PATH`, which may be empty under an init system.
-const USUAL_DIRS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The runtime to use: `setting` if there is one (`runc`, `crun`, or a path), else crun if a trial
 /// container runs with it here, else runc. The verdict is kept under `/run/podling` until the next boot
@@ -28,10 +27,10 @@ pub async fn probe(setting: Option<&str>, paths: &Paths) -> OciRuntime {
     match setting {
         Some("" | "runc") => with(None),
         Some(name) => {
-            let found = if name.contains('/') { None } else { which(name) };
+            let found = if name.contains('/') { None } else { find_program(name) };
             with(Some(found.map_or_else(|| name.to_owned(), |p| p.to_string_lossy().into_owned())))
         }
-        None => match which("crun") {
+        None => match find_program("crun") {
             Some(crun) if works(&crun, &paths.run().join("crun.json")).await => {
                 with(Some(crun.to_string_lossy().into_owned()))
             }
@@ -85,7 +84,8 @@ async fn works(binary: &Path, cache: &Path) -> bool {
 /// Runs `true` in a container the way pods are run: own namespaces, a cgroup with limits.
 async fn try_container(binary: &Path) -> Result<(), String> {
     let text = |e: io::Error| e.to_string();
-    let program = which("true").and_then(|p| fs::canonicalize(p).ok()).ok_or("the host has no `true`")?;
+    let program =
+        find_program("true").and_then(|p| fs::canonicalize(p).ok()).ok_or("the host has no `true`")?;
     let bundle = tempfile::Builder::new().prefix("podling-probe-").tempdir().map_err(text)?;
     fs::create_dir(bundle.path().join("rootfs")).map_err(text)?;
     let id = format!("podling-probe-{}", std::process::id());
@@ -158,24 +158,10 @@ fn trial_spec(program: &Path, id: &str) -> Value {
     })
 }
 
-/// The directories that binaries are searched in: `PATH`, then the usual ones.
-pub(crate) fn search_path() -> String {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    match path.to_string_lossy() {
-        path if path.is_empty() => USUAL_DIRS.to_owned(),
-        path => format!("{path}:{USUAL_DIRS}"),
-    }
-}
-
-/// The executable `name` as a shell would find it.
-pub(crate) fn which(name: &str) -> Option<PathBuf> {
-    let executable =
-        |p: &PathBuf| fs::metadata(p).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    search_path().split(':').filter(|d| d.starts_with('/')).map(|d| Path::new(d).join(name)).find(executable)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn script(dir: &Path, body: &str) -> PathBuf {
@@ -220,11 +206,5 @@ mod tests {
         assert!(works(&script(dir.path(), "exit 0"), &cache).await);
         fs::write(&cache, "damaged").unwrap();
         assert!(works(&dir.path().join("crun"), &cache).await);
-    }
-
-    #[test]
-    fn binaries_are_found_where_a_shell_finds_them() {
-        assert!(which("sh").is_some());
-        assert!(which("no-such-binary").is_none());
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::layout::Layout;
 use super::{BOOT, EmbeddedError, answers};
-use crate::runtime::containerd::probe::{search_path, which};
+use crate::system::programs::{find_program, search_path};
 
 /// How long a server gets to end when asked.
 const END: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts a server and waits until it answers.
     pub(super) async fn start(layout: &Layout) -> Result<Self, EmbeddedError> {
-        let Some(binary) = which("containerd") else {
+        let Some(binary) = find_program("containerd") else {
             return Err(EmbeddedError::NoBinary { searched: search_path() });
         };
         let log = layout.open_log()?;

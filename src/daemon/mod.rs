@@ -106,7 +106,7 @@ struct Daemon {
 impl Daemon {
     async fn start(settings: Settings) -> Result<(), DaemonError> {
         crate::system::require_root()?;
-        let endpoint = server::bind(&settings.paths)?;
+        let endpoint = server::bind_after(&settings.paths).await?;
         let signals = signals::listen().map_err(DaemonError::Signals)?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),

@@ -34,6 +34,15 @@ pub struct Refusal {
     pub never: bool,
 }
 
+/// How a changed pod can have what it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// As soon as it has given up its old share, or before.
+    Beside,
+    /// After it gave its old share up to others that change, and they gave up theirs.
+    Instead,
+}
+
 /// What one pod has, or wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Share {
@@ -46,10 +55,13 @@ struct Books {
     held: BTreeMap<PodKey, Share>,
     /// Pods that were refused, and pods that are about to ask: until when they are reckoned with.
     waiting: BTreeMap<Rank, (Share, Option<Moment>)>,
+    /// Pods that run and were refused what their changed manifests want: until when they are reckoned with.
+    changing: BTreeMap<Rank, (Share, Moment)>,
 }
 
 impl Books {
     fn wait_no_more(&mut self, key: &PodKey) -> bool {
+        self.changing.retain(|rank, _| rank.key != *key);
         let before = self.waiting.len();
         self.waiting.retain(|rank, _| rank.key != *key);
         self.waiting.len() != before
@@ -94,9 +106,15 @@ impl Claims {
         }
         books.wait_no_more(key);
         if let Err(refusal) = judge(&books, &rank, &wanted, manifest, node) {
+            // Nothing of it runs, so what it had before its manifest changed is free.
+            let had = books.held.remove(key).is_some();
             // One that can never come must not be waited for.
             if !refusal.never {
                 books.waiting.insert(rank, (wanted, None));
+            }
+            drop(books);
+            if had {
+                self.released.notify_one();
             }
             return Err(refusal);
         }
@@ -125,12 +143,33 @@ impl Claims {
         }
     }
 
-    /// Whether a changed manifest could have its share once the pod has given up its old one.
+    /// Whether a changed manifest could have its share once the pod has given up its old one. A pod of which
+    /// something `ends` for it may have to give that up to others that wait for it as it waits for them.
     ///
     /// # Errors
     /// What it lacks, and who has it.
-    pub fn would_fit(&self, rank: &Rank, manifest: &PodManifest, node: &Capacity) -> Result<(), Refusal> {
-        judge(&self.lock(), rank, &share(manifest), manifest, node)
+    pub fn would_fit(
+        &self,
+        rank: Rank,
+        manifest: &PodManifest,
+        node: &Capacity,
+        ends: bool,
+    ) -> Result<Fit, Refusal> {
+        let wanted = share(manifest);
+        let now = clock::now();
+        let mut books = self.lock();
+        books.changing.retain(|other, (_, until)| other.key != rank.key && now < *until);
+        let Err(refusal) = judge(&books, &rank, &wanted, manifest, node) else { return Ok(Fit::Beside) };
+        if refusal.never || !ends {
+            return Err(refusal);
+        }
+        books.changing.insert(rank.clone(), (wanted, now + KEPT));
+        if gives_way(&books, &rank, node) { Ok(Fit::Instead) } else { Err(refusal) }
+    }
+
+    /// A pod that was to change stays as it is.
+    pub fn stays(&self, key: &PodKey) {
+        self.lock().changing.retain(|rank, _| rank.key != *key);
     }
 
     /// Gives a pod's share up and wakes those that wait.
@@ -147,7 +186,8 @@ impl Claims {
     /// Returns the pods to try again when something was given back, in the order of starts.
     pub async fn released(&self) -> Vec<PodKey> {
         self.released.notified().await;
-        self.lock().waiting.keys().map(|rank| rank.key.clone()).collect()
+        let books = self.lock();
+        books.waiting.keys().chain(books.changing.keys()).map(|rank| rank.key.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Books> {
@@ -190,6 +230,25 @@ fn judge(
         }
     }
     Ok(())
+}
+
+/// Whether a changing pod has to give way. Where nothing but what changing pods have is in the way of changing pods,
+/// the last of them in the order of starts does.
+fn gives_way(books: &Books, rank: &Rank, node: &Capacity) -> bool {
+    let mut all: Vec<(&Rank, &Share)> = books.changing.iter().map(|(r, (share, _))| (r, share)).collect();
+    loop {
+        // One that another pod keeps from changing keeps what it has.
+        let mut settled: BTreeMap<&PodKey, &Share> = books.held.iter().collect();
+        settled.extend(all.iter().map(|(rank, share)| (&rank.key, *share)));
+        let before = all.len();
+        all.retain(|(rank, share)| {
+            let others = settled.iter().filter(|(k, _)| **k != &rank.key).map(|(k, s)| (*k, *s)).collect();
+            fits(&others, share, node).is_ok()
+        });
+        if all.len() == before {
+            return all.last().is_some_and(|(last, _)| *last == rank);
+        }
+    }
 }
 
 fn fits(others: &BTreeMap<&PodKey, &Share>, wanted: &Share, node: &Capacity) -> Result<(), Waiting> {
@@ -247,114 +306,4 @@ pub fn has_host_ports(manifest: &PodManifest) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pod::order::Order;
-    use crate::settings::{Paths, Settings};
-    use crate::system::machine::Machine;
-
-    fn node(cpus: u32, max_pods: u32) -> Capacity {
-        let mut settings = Settings::defaults(Paths::under("/x"));
-        settings.max_pods = max_pods;
-        let machine = Machine { cpus, memory: 1 << 30, arch: "amd64", ..Machine::default() };
-        Capacity::on(&settings, &machine)
-    }
-
-    fn pod(name: &str, cpu: &str, priority: i32) -> PodManifest {
-        let pod = serde_json::json!({"spec": {"priority": priority, "containers":
-            [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}});
-        PodManifest::without_file(PodKey::new("default", name), serde_json::from_value(pod).expect("a pod"))
-    }
-
-    fn rank(pod: &PodManifest, node: &Capacity) -> Rank {
-        Order::default().rank(pod, node)
-    }
-
-    fn claim(claims: &Claims, pod: &PodManifest, node: &Capacity) -> String {
-        match claims.claim(rank(pod, node), pod, node) {
-            Ok(()) => "ok".into(),
-            Err(refusal) => format!("{}: {}", refusal.why.reason, refusal.why.message),
-        }
-    }
-
-    #[test]
-    fn a_pod_that_does_not_fit_is_told_who_holds_what_and_fits_when_it_is_released() {
-        let (claims, node) = (Claims::default(), node(2, 110));
-        let (a, b) = (pod("a", "1500m", 0), pod("b", "1", 0));
-        assert_eq!(claim(&claims, &a, &node), "ok");
-        assert_eq!(
-            claim(&claims, &b, &node),
-            "OutOfcpu: the pod requests cpu 1 and 500m of 2 are free; held by default/a 1500m; this pod starts when enough is released"
-        );
-        claims.release(&a.key);
-        assert_eq!(claim(&claims, &b, &node), "ok");
-    }
-
-    #[test]
-    fn a_running_pod_is_never_put_out_and_its_own_share_is_not_held_against_it() {
-        let (claims, node) = (Claims::default(), node(2, 110));
-        let a = rank(&pod("a", "3", 0), &node);
-        claims.adopt(&a.key, &pod("a", "3", 0));
-        assert!(claims.would_fit(&a, &pod("a", "2", 0), &node).is_ok());
-        let refusal = claims.would_fit(&a, &pod("a", "3", 0), &node).unwrap_err();
-        assert!(refusal.never);
-        assert!(claim(&claims, &pod("b", "100m", 0), &node).starts_with("OutOfcpu: "));
-    }
-
-    #[test]
-    fn there_are_so_many_places_and_no_more() {
-        let (claims, node) = (Claims::default(), node(2, 1));
-        assert_eq!(claim(&claims, &pod("a", "0", 0), &node), "ok");
-        assert!(claim(&claims, &pod("b", "0", 0), &node).starts_with("OutOfpods: this node runs 1 pods"));
-    }
-
-    #[tokio::test]
-    async fn the_most_important_of_those_that_wait_is_first() {
-        let (claims, node) = (Claims::default(), node(2, 110));
-        let holder = pod("holder", "2", 0);
-        let (low, high) = (pod("a-low", "2", 1), pod("z-high", "2", 5));
-        assert_eq!(claim(&claims, &holder, &node), "ok");
-        claim(&claims, &low, &node);
-        claim(&claims, &high, &node);
-        claims.release(&holder.key);
-        assert_eq!(claims.released().await, [high.key.clone(), low.key.clone()]);
-        assert!(claim(&claims, &low, &node).contains("pod default/z-high of higher priority comes first"));
-        assert_eq!(claim(&claims, &high, &node), "ok");
-    }
-
-    #[tokio::test]
-    async fn of_those_that_come_together_the_first_get_the_places_whoever_asks_first() {
-        let (claims, node) = (Claims::default(), node(2, 2));
-        let pods = [pod("a", "0", 0), pod("b", "0", 0), pod("c", "0", 0), pod("d", "0", 5)];
-        for one in &pods {
-            claims.expect(rank(one, &node), one);
-        }
-        let [a, b, c, d] = &pods;
-        assert!(
-            claim(&claims, c, &node).starts_with("OutOfpods: pod default/a comes first and waits for it")
-        );
-        assert!(claim(&claims, b, &node).contains("pod default/a comes first"));
-        assert_eq!(claim(&claims, a, &node), "ok");
-        // One that waits for something else leaves its place to the next.
-        claims.withdraw(&d.key);
-        assert_eq!(claims.released().await, [b.key.clone(), c.key.clone()]);
-        assert_eq!(claim(&claims, b, &node), "ok");
-    }
-
-    #[tokio::test]
-    async fn one_that_is_made_anew_with_less_wakes_those_that_wait() {
-        let (claims, node) = (Claims::default(), node(2, 110));
-        let next = pod("next", "1", 0);
-        assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
-        claim(&claims, &next, &node);
-        assert_eq!(claim(&claims, &pod("a", "1", 0), &node), "ok");
-        assert_eq!(claims.released().await, std::slice::from_ref(&next.key));
-    }
-
-    #[test]
-    fn nobody_waits_for_one_that_can_never_come() {
-        let (claims, node) = (Claims::default(), node(2, 110));
-        assert!(claim(&claims, &pod("huge", "3", 9), &node).starts_with("OutOfcpu: "));
-        assert_eq!(claim(&claims, &pod("a", "2", 0), &node), "ok");
-    }
-}
+mod tests;

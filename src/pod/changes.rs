@@ -227,6 +227,17 @@ impl Changes {
         self.fields.iter().map(|(_, effect)| effect).chain(&self.more)
     }
 
+    /// The pod was ended by its deadline: with another one it begins anew.
+    pub fn after_deadline(&mut self) {
+        let of_deadline = self.fields.iter_mut().filter(|(d, _)| d.path == "spec.activeDeadlineSeconds");
+        of_deadline.for_each(|(_, effect)| *effect = Effect::Recreate);
+    }
+
+    /// The pod has to give up what it has before it can have what it wants.
+    pub fn give_way(&mut self) {
+        self.more.push(Effect::Recreate);
+    }
+
     /// Nothing is different.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()

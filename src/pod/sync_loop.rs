@@ -136,6 +136,7 @@ impl SyncLoop {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         let (claims, order) = (self.ctx.claims.clone(), self.ctx.order.clone());
         let images = inputs.images.clone();
+        let mut settings = self.ctx.settings.clone();
         loop {
             tokio::select! {
                 Some(update) = inputs.sources.recv() => {
@@ -148,6 +149,7 @@ impl SyncLoop {
                 keys = claims.released() => self.retry(&keys),
                 keys = order.changed() => self.retry(&keys),
                 () = images.notified() => self.retry_all(),
+                Ok(()) = settings.changed() => self.retry_all(),
                 Some(keys) = self.leave.1.recv() => self.leave(&keys),
                 _ = housekeeping.tick() => self.handle_pod_cleanups(),
                 else => return,

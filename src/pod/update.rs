@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admission::Refusal;
+use super::admission::{Fit, Refusal};
 use super::board::EventType;
 use super::changes::Changes;
 use super::status::Waiting;
@@ -35,11 +35,15 @@ impl Worker {
         if current.manifest.hashes.manifest == new.hashes.manifest {
             self.said.retain(|name, _| !name.starts_with(UPDATE));
             if self.held.remove(UPDATE).is_some() {
+                self.ctx.claims.stays(&self.key);
                 tracing::info!(pod = %self.key, "the manifest is again the one that runs: nothing waits");
             }
             return self.accept(new);
         }
-        let changes = Changes::between(&current.manifest, new);
+        let mut changes = Changes::between(&current.manifest, new);
+        if current.status.verdict.is_some() {
+            changes.after_deadline();
+        }
         let ran = current.status.sandbox.is_some();
         if !ran {
             // What kept the old one from starting may be what was edited.
@@ -59,13 +63,10 @@ impl Worker {
         let question = format!("{UPDATE}{}", new.hashes.manifest);
         self.asked.retain(|name, _| !name.starts_with(UPDATE) || *name == question);
         let asked = *self.asked.entry(question).or_insert_with(clock::now);
-        if let Err(refusal) = self.could_start(new, &changes, asked).await {
-            if changes.is_resize() {
-                let reason = if refusal.never { "Infeasible" } else { "Deferred" };
-                let message = refusal.why.message.clone();
-                self.resize_pending = Some(Waiting { reason: reason.into(), message });
-            }
-            return self.hold_update(refusal.why);
+        match self.could_start(new, &changes, asked).await {
+            Ok(Fit::Beside) => {}
+            Ok(Fit::Instead) => changes.give_way(),
+            Err(refusal) => return self.refuse_update(refusal, &changes),
         }
         self.held.clear();
         self.said.clear();
@@ -77,6 +78,15 @@ impl Worker {
         if let Some(current) = &mut self.current {
             current.recreating = true;
         }
+    }
+
+    fn refuse_update(&mut self, refusal: Refusal, changes: &Changes) {
+        if changes.is_resize() {
+            let reason = if refusal.never { "Infeasible" } else { "Deferred" };
+            let message = refusal.why.message.clone();
+            self.resize_pending = Some(Waiting { reason: reason.into(), message });
+        }
+        self.hold_update(refusal.why);
     }
 
     /// The new manifest is in force; containers that need no restart stand for their new entries.
@@ -146,18 +156,20 @@ impl Worker {
 
     /// Whether the new spec has all it needs: what other pods have too much of, ConfigMaps and Secrets of its
     /// volumes, images.
-    async fn could_start(&self, new: &PodManifest, changes: &Changes, asked: Moment) -> Result<(), Refusal> {
+    async fn could_start(&self, new: &PodManifest, changes: &Changes, asked: Moment) -> Result<Fit, Refusal> {
         let node = self.ctx.capacity();
-        self.ctx.claims.would_fit(&self.ctx.order.rank(new, &node), new, &node)?;
+        let rank = self.ctx.order.rank(new, &node);
+        let fit = self.ctx.claims.would_fit(rank, new, &node, !changes.keeps_processes())?;
         if changes.keeps_processes() {
-            return Ok(());
+            return Ok(fit);
         }
         let lacks = |e: StartError| Refusal {
             why: Waiting { reason: if e.pulling { PULLING } else { e.reason }.into(), message: e.message },
             never: false,
         };
         self.ctx.runtime.check_volumes(new).map_err(lacks)?;
-        self.ctx.runtime.check_images(new, asked).await.map_err(lacks)
+        self.ctx.runtime.check_images(new, asked).await.map_err(lacks)?;
+        Ok(fit)
     }
 
     /// The runs of the old spec do not count for the new one; log numbers go on.

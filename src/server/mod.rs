@@ -43,7 +43,7 @@ pub use access::{
     RuntimeAccess, TerminalSize,
 };
 pub use reply::Body;
-pub use socket::{Endpoint, ServerError, bind, connect};
+pub use socket::{Endpoint, ServerError, bind, bind_after, connect};
 
 /// All that the server serves from.
 #[derive(Clone)]

@@ -6,13 +6,19 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::UnixStream;
 
 use crate::settings::Paths;
+use crate::system::clock;
 
 /// Longest path that fits into a `sockaddr_un` with its final zero.
 const LONGEST: usize = 107;
+
+/// How long a daemon waits for the one before it to be gone: one that was killed holds its lock for some
+/// milliseconds more, one that was told to end for as long as it takes leave.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +90,19 @@ pub fn bind(paths: &Paths) -> Result<Endpoint, ServerError> {
     Ok(Endpoint { listener, path, _lock: lock })
 }
 
+/// As [`bind`], and waits for a daemon that is about to end.
+pub async fn bind_after(paths: &Paths) -> Result<Endpoint, ServerError> {
+    let begun = clock::now();
+    loop {
+        match bind(paths) {
+            Err(ServerError::Taken { .. }) if clock::now().since(begun) < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            verdict => return verdict,
+        }
+    }
+}
+
 /// Opens a connection to the daemon at `path`.
 pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = short(path, |path| std::os::unix::net::UnixStream::connect(path))?;
@@ -135,6 +154,20 @@ mod tests {
         );
         drop(first);
         bind(&paths).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_is_about_to_end_is_waited_for_and_a_living_one_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::under(root.path());
+        let first = bind(&paths).unwrap();
+        let leave = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(bind_after(&paths), leave);
+        let _second = second.unwrap();
+        assert!(matches!(bind_after(&paths).await, Err(ServerError::Taken { .. })));
     }
 
     #[test]

@@ -208,8 +208,7 @@ fn a_containerd_that_goes_while_hooks_run_fails_none() {
     log.until(&instance, "post");
     instance.kill_containerd();
     instance.start_containerd();
-    let view = instance.ready("web");
-    assert_eq!(view.restarts("main"), 0);
+    assert_eq!(instance.ready("web").restarts("main"), 0);
     instance.remove("web.yaml");
     log.until(&instance, "pre");
     instance.kill_containerd();
@@ -366,14 +365,15 @@ fn a_pod_past_its_deadline_fails_and_stays_failed() {
     log.until(&instance, "main up");
     instance.kill_podling();
     instance.start_podling();
-    let view = instance.phase("job", "Failed");
-    assert_eq!(view.0["status"]["reason"], "DeadlineExceeded");
+    assert_eq!(instance.phase("job", "Failed").0["status"]["reason"], "DeadlineExceeded");
     assert_eq!(log.lines(), ["main up", "main down"]);
     instance.restart_podling();
     instance.stays(seconds(1), "it is failed", |i| i.pod("job").is_some_and(|p| p.phase() == "Failed"));
     reboot(&mut instance);
     instance.stays(seconds(1), "it is failed", |i| i.pod("job").is_some_and(|p| p.phase() == "Failed"));
     assert_eq!(log.lines().len(), 2);
+    instance.write("job.yaml", &log.pod("job", &spec.replace("Seconds: 3", "Seconds: 300")));
+    assert_eq!(instance.ready("job").restarts("main"), 0);
 }
 
 #[test]

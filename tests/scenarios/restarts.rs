@@ -247,6 +247,16 @@ fn two_podlings_on_one_root_are_refused_with_a_clear_word() {
 }
 
 #[test]
+fn a_podling_that_starts_while_the_one_before_it_still_ends_takes_over() {
+    let mut instance = Instance::start();
+    instance.write("web.yaml", &sleeper("web"));
+    let before = instance.ready("web");
+    instance.replace_podling();
+    let after = instance.ready("web");
+    assert_eq!((after.id("main"), after.restarts("main")), (before.id("main"), 0));
+}
+
+#[test]
 fn a_private_containerd_runs_pods_that_outlive_podling() {
     let mut instance = Instance::with(Options { embedded: true, ..Options::default() });
     instance.write("web.yaml", &sleeper("web"));

@@ -304,6 +304,38 @@ fn an_edit_of_a_pod_on_a_host_port_waits_until_the_old_one_gave_it_up() {
 }
 
 #[test]
+fn pods_that_swap_their_host_ports_do_not_wait_for_each_other_for_ever() {
+    let instance = Instance::start();
+    let server = |name: &str, port: u16| {
+        let script = format!("httpd -p 127.0.0.1:{port} -h /bin || exit 9; {SLEEP}");
+        let script = serde_json::to_string(&script).expect("a string can be JSON");
+        let text = format!(
+            "
+            hostNetwork: true
+            terminationGracePeriodSeconds: 5
+            containers:
+            - name: main
+              image: test/shell:1
+              command: [sh, -c, {script}]
+              ports: [{{containerPort: {port}}}]
+            "
+        );
+        instance.write(&format!("{name}.yaml"), &pod(name, &text));
+    };
+    server("blue", 9001);
+    server("green", 9002);
+    let (blue, green) = (instance.ready("blue"), instance.ready("green"));
+    server("blue", 9002);
+    instance.until_pod("blue", "waits for the other", |p| p.condition("Applied") == "False");
+    assert_eq!(instance.ready("blue").id("main"), blue.id("main"));
+    server("green", 9001);
+    for (name, old) in [("blue", &blue), ("green", &green)] {
+        instance.until_pod(name, "is new", |p| p.is_ready() && p.id("main") != old.id("main"));
+        assert_eq!(instance.pod(name).map(|p| p.restarts("main")), Some(0));
+    }
+}
+
+#[test]
 fn a_container_that_an_edit_takes_out_ends_with_its_hook_its_grace_and_its_limits() {
     let instance = Instance::start();
     let log = instance.root().join("said");

@@ -171,6 +171,20 @@ impl Instance {
     /// Starts the daemon and waits until it answers.
     pub fn start_podling(&mut self) {
         self.spawn_podling();
+        self.answers();
+    }
+
+    /// Kills the daemon while its successor starts.
+    pub fn replace_podling(&mut self) {
+        let mut old = self.daemon.take().expect("podling runs");
+        self.spawn_podling();
+        sleep(POLL);
+        host::signal(old.id(), Signal::KILL);
+        old.wait().expect("it is a child");
+        self.answers();
+    }
+
+    fn answers(&mut self) {
         for _ in 0..800 {
             if self.podling(&["get", "pods"]).status.success() {
                 return;

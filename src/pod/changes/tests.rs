@@ -157,3 +157,15 @@ fn annotations_that_podling_acts_on_have_their_effect() {
     let to = "labels: {a: b}, annotations: {podling.dev/shm-size: 32Mi}";
     assert!(summary("labels: {a: b}", to).starts_with("the pod is made anew"));
 }
+
+#[test]
+fn a_pod_that_its_deadline_ended_begins_anew_with_another_one() {
+    let longer = BASE.replace("spec:", "spec:\n  activeDeadlineSeconds: 90");
+    let mut changes = Changes::between(&manifest(BASE), &manifest(&longer));
+    assert!(changes.is_harmless());
+    changes.after_deadline();
+    assert_eq!(changes.summary(), "the pod is made anew (spec.activeDeadlineSeconds: (none) -> 90)");
+    let mut others = Changes::between(&manifest(BASE), &manifest(&BASE.replace("a: b", "a: c")));
+    others.after_deadline();
+    assert!(others.is_harmless());
+}

@@ -256,6 +256,27 @@ fn a_pod_with_users_of_its_own_has_all_kinds_of_volumes_read_only_too() {
 }
 
 #[test]
+fn a_pod_with_users_of_its_own_sees_an_image_of_several_layers_as_a_volume() {
+    let images = vec![Image::shell("test/shell:1"), Image::shell("test/model:1").with("Cmd", json!(["sh"]))];
+    let instance = Instance::with(Options { images, ..Options::default() });
+    fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");
+    let spec = "hostUsers: false\nvolumes: [{name: m, image: {reference: 'test/model:1'}}]";
+    let container = "volumeMounts: [{name: m, mountPath: /m}, {name: m, mountPath: /part, subPath: etc/image}, {name: m, \
+        mountPath: /dir, subPath: bin}]";
+    instance.write("model.yaml", &sleeping("model", spec, container));
+    instance.ready("model");
+    assert_eq!(instance.exec("model", "cat /m/etc/image /part"), "test/model:1\ntest/model:1");
+    assert_eq!(
+        instance.exec("model", "stat -c %u:%g /m/etc/image /m/bin/busybox /part /dir"),
+        "0:0\n0:0\n0:0\n0:0"
+    );
+    let refused = "touch /m/x 2>/dev/null || echo refused; /dir/busybox true 2>/dev/null || echo refused";
+    assert_eq!(instance.exec("model", refused), "refused\nrefused");
+    instance.remove("model.yaml");
+    instance.gone("model");
+}
+
+#[test]
 fn an_unmasked_proc_is_for_pods_with_users_of_their_own() {
     let instance = Instance::start();
     fs::set_permissions(instance.root(), fs::Permissions::from_mode(0o711)).expect("ours");

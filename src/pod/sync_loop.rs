@@ -89,12 +89,13 @@ impl SyncLoop {
     /// Puts what was accepted before this start back in force.
     fn restore(&mut self, records: Vec<PodRecord>) {
         let (going, staying): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.spec.removing);
+        // What runs has its share, also what is about to end. After a boot nothing runs, and all of them ask anew.
+        let ran = |r: &&PodRecord| r.status.sandbox.is_some() && r.status.boot_id == clock::boot_id();
+        for PodRecord { spec, .. } in going.iter().chain(&staying).filter(ran) {
+            self.ctx.claims.adopt(&spec.manifest.key, &spec.manifest);
+        }
         let manifests: Vec<_> = staying.iter().map(|r| r.spec.manifest.clone()).collect();
         for (record, manifest) in staying.into_iter().zip(&manifests) {
-            // After a boot nothing runs, and all of them ask anew.
-            if record.status.sandbox.is_some() && record.status.boot_id == clock::boot_id() {
-                self.ctx.claims.adopt(&manifest.key, manifest);
-            }
             self.manager.restore(&record.spec, manifest.clone());
             self.store_for_worker(record.spec, record.status);
         }

@@ -118,9 +118,14 @@ impl MountInput {
                     found.map(|(_, value)| value.as_str())
                 };
                 let text = expand_strictly(&expression, known).map_err(|missing| {
-                    self.config(mount, &format!(
-                        "subPathExpr {expression:?}: the container has no variable {missing}; define it under env"
-                    ))
+                    // An empty one would give the container all of the volume, or another's part of it.
+                    let wrong = match known(&missing) {
+                        Some(_) => {
+                            format!("the container's variable {missing} is empty; give it a value under env")
+                        }
+                        None => format!("the container has no variable {missing}; define it under env"),
+                    };
+                    self.config(mount, &format!("subPathExpr {expression:?}: {wrong}"))
                 })?;
                 ("subPathExpr", text)
             }

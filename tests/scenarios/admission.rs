@@ -74,6 +74,43 @@ fn there_are_only_so_many_places_and_a_pod_that_is_done_gives_its_own_back() {
 }
 
 #[test]
+fn what_a_pod_has_that_is_about_to_end_is_its_own_over_a_restart_of_podling() {
+    let mut instance = Instance::start();
+    let flags = instance.root().join("flags");
+    std::fs::create_dir(&flags).expect("a directory");
+    let script =
+        "trap 'until [ -e /flags/go ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done";
+    let server = |name: &str| {
+        let text = format!(
+            "
+            hostNetwork: true
+            terminationGracePeriodSeconds: 120
+            volumes: [{{name: flags, hostPath: {{path: {}}}}}]
+            containers:
+            - name: main
+              image: test/shell:1
+              command: [sh, -c, {}]
+              ports: [{{containerPort: 9003}}]
+              volumeMounts: [{{name: flags, mountPath: /flags}}]
+            ",
+            flags.display(),
+            serde_json::to_string(script).expect("a string can be JSON")
+        );
+        pod(name, &text)
+    };
+    instance.write("web.yaml", &server("old"));
+    instance.ready("old");
+    instance.write("web.yaml", &server("new"));
+    waits(&instance, "new", "NodePorts", "held by pod default/old");
+    instance.kill_podling();
+    instance.start_podling();
+    waits(&instance, "new", "NodePorts", "held by pod default/old");
+    std::fs::write(flags.join("go"), "").expect("writable");
+    instance.ready("new");
+    instance.gone("old");
+}
+
+#[test]
 fn an_update_that_would_not_fit_waits_and_the_old_one_keeps_running() {
     let instance = with("capacity: {cpu: 2}\n");
     instance.write("a.yaml", &requesting("a", "1", ""));

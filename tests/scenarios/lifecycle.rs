@@ -357,6 +357,22 @@ fn one_container_has_all_restarted_in_the_same_sandbox() {
 }
 
 #[test]
+fn a_sidecar_has_all_restarted_in_a_pod_that_would_be_done_otherwise() {
+    let instance = Instance::with(quick());
+    let log = Log::new(&instance);
+    let script = "echo side >> /log/order; if [ $(grep -c side /log/order) -lt 2 ]; then until grep -q 'main up' /log/order; do sleep 0.1; done; exit 7; fi; sleep 1d";
+    let spec = format!(
+        "restartPolicy: Never\ninitContainers:\n@side {script}\n  restartPolicy: Always\n  restartPolicyRules: [{{action: RestartAllContainers, exitCodes: {{operator: In, values: [7]}}}}]\ncontainers:\n@main {}\n",
+        worker("main")
+    );
+    instance.write("job.yaml", &log.pod("job", &spec));
+    let count = |word: &str| log.lines().iter().filter(|l| *l == word).count();
+    instance.until("both ran twice", |_| (count("side") == 2 && count("main up") == 2).then_some(()));
+    let view = instance.until_pod("job", "runs again", |p| p.is_ready() && p.restarts("main") == 1);
+    assert_eq!(view.phase(), "Running");
+}
+
+#[test]
 fn a_pod_past_its_deadline_fails_and_stays_failed() {
     let mut instance = Instance::start();
     let log = Log::new(&instance);

@@ -73,6 +73,11 @@ fn parts_of_volumes_are_mounted_where_the_manifest_says_and_outlive_restarts() {
     instance.write("missing.yaml", &missing);
     let view = instance.until_pod("missing", "waits", |p| p.waiting("main") == "CreateContainerConfigError");
     assert!(view.waiting_message("main").contains("the container has no variable NOPE"));
+    let empty =
+        mounting("empty", "[{name: v, emptyDir: {}}]", "[{name: v, mountPath: /v, subPathExpr: $(NIL)}]");
+    instance.write("empty.yaml", &(empty + "    env: [{name: NIL, value: ''}]\n"));
+    let view = instance.until_pod("empty", "waits", |p| p.waiting("main") == "CreateContainerConfigError");
+    assert!(view.waiting_message("main").contains("the container's variable NIL is empty"));
 }
 
 #[test]

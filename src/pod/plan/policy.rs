@@ -61,6 +61,8 @@ pub(super) fn restart_all_by<'a>(view: &View<'a>) -> Option<&'a str> {
         let exit = history.and_then(|h| h.exit());
         !done
             && view.live(*kind, &container.name).is_none()
+            // One that was stopped for an edit did not end by itself.
+            && history.is_some_and(|h| view.hashes.containers.get(&container.name).is_none_or(|new| *new == h.hash))
             && exit.is_some_and(|e| after_exit(view.spec, container, e) == AfterExit::RestartAll)
     };
     entries(view.spec).find(asks).map(|(_, c)| c.name.as_str())
@@ -70,6 +72,10 @@ pub(super) fn restart_all_by<'a>(view: &View<'a>) -> Option<&'a str> {
 pub(super) fn outcome(view: &View<'_>) -> Option<Outcome> {
     if view.record.verdict.is_some() {
         return Some(Outcome::Failed);
+    }
+    if view.record.restart_all.as_ref().is_some_and(|r| r.under_way) {
+        // They ended to start again.
+        return None;
     }
     let ended_for_good = |container: &Container| {
         let exit = view.record.containers.get(&container.name).and_then(|h| h.exit());

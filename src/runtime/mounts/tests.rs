@@ -31,7 +31,11 @@ impl Place {
             volumes: [("v".to_owned(), ready)].into(),
             images: Vec::new(),
             pod_dir: self.dir.path().join("pod"),
-            env: vec![("NAME".into(), "one".into()), ("UP".into(), "../x".into())],
+            env: vec![
+                ("NAME".into(), "one".into()),
+                ("UP".into(), "../x".into()),
+                ("NIL".into(), String::new()),
+            ],
         };
         input.sources()
     }
@@ -72,6 +76,10 @@ fn an_expression_takes_the_containers_variables_and_nothing_else() {
         "container app: volume \"v\" on /data: subPathExpr \"$(NOPE)/x\": the container has no variable NOPE; \
          define it under env"
     );
+    for expression in ["$(NIL)", "logs/$(NIL)", "$(NAME)$(NIL)"] {
+        let said = place.said(json!({"subPathExpr": expression}));
+        assert!(said.ends_with("the container's variable NIL is empty; give it a value under env"), "{said}");
+    }
     assert!(place.said(json!({"subPathExpr": "$(UP)"})).ends_with("must be a relative path without `..`"));
 }
 

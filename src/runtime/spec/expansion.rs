@@ -26,12 +26,12 @@ pub fn expand<'v>(text: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> Strin
     out
 }
 
-/// As [`expand`], but an unknown name is an error: that name.
+/// As [`expand`], but a name that is unknown or stands for nothing is an error: that name.
 pub fn expand_strictly<'v>(text: &str, lookup: impl Fn(&str) -> Option<&'v str>) -> Result<String, String> {
     let missing = std::cell::RefCell::new(None);
     let expanded = expand(text, |name| {
         let found = lookup(name);
-        if found.is_none() {
+        if found.is_none_or(str::is_empty) {
             missing.borrow_mut().get_or_insert_with(|| name.to_owned());
         }
         found

@@ -92,6 +92,32 @@ fn one_container_can_have_all_of_them_restarted_within_the_sandbox() {
 }
 
 #[test]
+fn a_sidecar_can_have_all_of_them_restarted_and_the_pod_is_not_done_by_that() {
+    let mut world = World::new(&["side"], &["app"]).policy("Never").sidecar("side");
+    world.entry("side").restart_policy_rules = Some(vec![rule("In", &[7], "RestartAllContainers")]);
+    let world = world.exited("side", 7, 0).running(Kind::Regular, "app");
+    assert_eq!(world.words(), ["restart all by side"]);
+    let mut world = world.exited("app", 137, 0);
+    world.instances.clear();
+    // The app's exit came first: the pod is done.
+    assert_eq!(world.plan().outcome, Some(Outcome::Failed));
+    let backoff = Backoff::default();
+    world.record.restart_all = Some(RestartAll { by: "side".into(), under_way: true, backoff });
+    assert_eq!((world.plan().outcome, world.words()), (None, vec!["renew".to_owned()]));
+}
+
+#[test]
+fn a_container_that_an_edit_stopped_does_not_have_all_of_them_restarted() {
+    let mut world = World::new(&[], &["a", "b"]);
+    world.entry("a").restart_policy = Some("Never".into());
+    world.entry("a").restart_policy_rules = Some(vec![rule("NotIn", &[0], "RestartAllContainers")]);
+    let mut world = world.exited("a", 143, 0).running(Kind::Regular, "b");
+    assert_eq!(world.words(), ["restart all by a"]);
+    world.record.containers.get_mut("a").expect("it ran").hash = "of before".into();
+    assert_eq!(world.words(), ["start a"]);
+}
+
+#[test]
 fn a_stop_under_way_is_hurried_by_a_reason_that_leaves_less_time() {
     let mut world = World::new(&[], &["a"]).running(Kind::Regular, "a");
     let failed = ProbeFailed {

@@ -31,5 +31,5 @@ pub use find::FindError;
 pub use mend::mend;
 pub use policy::{Decision, PullPolicy, decide};
 pub use preload::{PreloadReport, Preloader, Seen, archives};
-pub use reference::{ImageRef, InvalidImageName};
+pub use reference::{ImageRef, InvalidImageName, NO_CREDENTIALS, credentials};
 pub use store::{Image, ImageError, ImageSummary};

@@ -29,12 +29,18 @@ pub struct InvalidImageName {
 const NAME_MAX: usize = 255;
 /// Longest tag, in bytes.
 const TAG_MAX: usize = 128;
+/// Why a name such as `me:password@registry/app` is none.
+pub const NO_CREDENTIALS: &str =
+    "a name and a password do not belong into it; put them into imagePullSecrets or a docker config.json";
 const DEFAULT_DOMAIN: &str = "docker.io";
 
 impl ImageRef {
     /// Reads a name.
     pub fn parse(name: &str) -> Result<Self, InvalidImageName> {
-        parse(name).map_err(|why| InvalidImageName { name: name.to_owned(), why })
+        match credentials(name) {
+            None => parse(name).map_err(|why| InvalidImageName { name: name.to_owned(), why }),
+            Some(rest) => Err(InvalidImageName { name: format!("***@{rest}"), why: NO_CREDENTIALS }),
+        }
     }
 
     /// Registry and path, as `docker.io/library/busybox`.
@@ -103,6 +109,16 @@ impl From<ImageRef> for String {
     fn from(reference: ImageRef) -> String {
         reference.to_string()
     }
+}
+
+/// What follows a name and a password before the registry. A digest has no slash after its `@`.
+pub fn credentials(name: &str) -> Option<&str> {
+    let end = name
+        .rsplit_once('@')
+        .filter(|(_, digest)| !digest.contains('/'))
+        .map_or(name.len(), |(n, _)| n.len());
+    let at = name[..end].rfind('@')?;
+    Some(&name[at + 1..]).filter(|rest| rest.contains('/'))
 }
 
 fn parse(name: &str) -> Result<ImageRef, &'static str> {
@@ -227,6 +243,20 @@ mod tests {
     use proptest::prelude::*;
 
     const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_password_in_a_name_is_refused_and_not_shown() {
+        let digest = format!("me:secret@reg.io/app@{DIGEST}");
+        for name in ["me:secret@reg.io/app", "https://me:secret@reg.io/app", "me:sec@ret@reg.io/app", &digest]
+        {
+            let e = ImageRef::parse(name).unwrap_err().to_string();
+            assert!(
+                e.contains("\"***@reg.io/app") && e.contains("a name and a password do not belong"),
+                "{e}"
+            );
+            assert!(!e.contains("secret") && !e.contains("ret@"), "{e}");
+        }
+    }
 
     #[test]
     fn short_names_are_completed_as_docker_does() {

@@ -225,6 +225,15 @@ fn endpoint(url: &str, registry: &str, settings: &Settings) -> Result<Endpoint, 
     })
 }
 
+/// An address as messages show it: without the name and password that somebody may have written into it.
+fn shown(url: &str) -> String {
+    let (scheme, rest) = url.find("://").map_or(("", url), |at| url.split_at(at + "://".len()));
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}***@{host}"),
+        None => url.to_owned(),
+    }
+}
+
 /// `localhost` and the loopback's addresses, with or without a port.
 fn is_local(registry: &str) -> bool {
     let host = match registry.strip_prefix('[') {

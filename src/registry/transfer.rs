@@ -140,7 +140,7 @@ pub(super) async fn token(http: &HttpClient, origin: &str, request: TokenRequest
 /// An address as messages show it: without what may be secret in it.
 fn shown(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, rest)) => format!("{scheme}://{rest}"),
         None => url.to_owned(),
     }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::probes::{self, ProbeKind};
 use super::words::{LABEL, Refuse, is_label, one_of};
 use super::{env, image, mounts, ports, resources, security, unfilled};
+use crate::image::{NO_CREDENTIALS, credentials};
 use crate::manifest::objects::Code;
 use crate::manifest::positions::{Findings, Path};
 
@@ -83,7 +84,9 @@ fn name_and_image(container: &Container, path: &Path, findings: &mut Findings<'_
     match container.image.as_deref() {
         None | Some("") => findings.required(&path.field("image"), ""),
         Some(name) => {
-            if let Some(why) = image::fault(name) {
+            if let Some(rest) = credentials(name) {
+                findings.invalid(&path.field("image"), format!("***@{rest}").as_str(), NO_CREDENTIALS);
+            } else if let Some(why) = image::fault(name) {
                 findings.invalid(&path.field("image"), name, why);
             }
         }

@@ -90,12 +90,16 @@ fn a_pod_needs_containers_with_names_and_images() {
 
 #[test]
 fn images_must_be_such_that_something_can_hold_them() {
-    let said = refusals("initContainers: [{name: i, image: 'https://x/y'}, {name: j, image: Nginx}]", "");
+    let said = refusals(
+        "initContainers: [{name: i, image: 'https://x/y'}, {name: j, image: Nginx}, {name: k, image: 'me:secret@x.io/y'}]",
+        "",
+    );
     assert_eq!(
         said,
         [
             "spec.initContainers[0].image: Invalid value: \"https://x/y\": an image has no scheme: leave out everything up to ://",
             "spec.initContainers[1].image: Invalid value: \"Nginx\": the name must be lower case",
+            "spec.initContainers[2].image: Invalid value: \"***@x.io/y\": a name and a password do not belong into it; put them into imagePullSecrets or a docker config.json",
         ]
     );
 }

@@ -1,6 +1,5 @@
 //! The text of a `hosts.toml`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use super::{Capability, Endpoint, HostsError, endpoint, upstream};
+use super::{Capability, Endpoint, HostsError, endpoint, shown, upstream};
 use crate::http::connect::ConnectOptions;
 use crate::http::proxy;
 use crate::http::tls::TlsOptions;
@@ -30,8 +29,10 @@ pub(super) struct Settings {
 struct Fields {
     #[serde(default)]
     server: Option<String>,
+    // Read by hand: a reader's message about a text that should have been a table would show the text, which
+    // may hold a credential. So is `header`.
     #[serde(default)]
-    host: Option<Table>,
+    host: Option<Value>,
     #[serde(default)]
     capabilities: Option<Vec<String>>,
     #[serde(default)]
@@ -43,7 +44,7 @@ struct Fields {
     #[serde(default)]
     override_path: Option<bool>,
     #[serde(default)]
-    header: BTreeMap<String, Value>,
+    header: Option<Value>,
     #[serde(default)]
     dial_timeout: Option<String>,
     #[serde(default)]
@@ -63,31 +64,38 @@ pub(super) fn parse(
     let top: Fields = toml::from_str(text).map_err(|e| wrong(toml_reason(text, &e)))?;
     let mut unknown = unknown_keys(file, "", &top);
     let mut endpoints = Vec::new();
-    for (url, value) in top.host.iter().flatten() {
+    for (url, value) in table("host", top.host.as_ref()).map_err(wrong)?.into_iter().flatten() {
+        let place = format!("[host.\"{}\"]", shown(url));
+        if !value.is_table() {
+            return Err(wrong(format!("{place}: must be a table")));
+        }
         let fields: Fields = match value.clone().try_into() {
             Ok(fields) => fields,
-            Err(e) => return Err(wrong(format!("[host.\"{url}\"]: {}", first_line(&e.to_string())))),
+            Err(e) => return Err(wrong(format!("{place}: {}", first_line(&e.to_string())))),
         };
-        unknown.extend(unknown_keys(file, url, &fields));
-        let settings = fields.settings(dir).map_err(|e| wrong(format!("[host.\"{url}\"]: {e}")))?;
-        let at = endpoint(url, registry, &settings).map_err(|e| wrong(format!("[host.\"{url}\"]: {e}")))?;
-        endpoints.push(at);
+        unknown.extend(unknown_keys(file, &place, &fields));
+        let settings = fields.settings(dir).map_err(|e| wrong(format!("{place}: {e}")))?;
+        endpoints.push(endpoint(url, registry, &settings).map_err(|e| wrong(format!("{place}: {e}")))?);
     }
     let settings = top.settings(dir).map_err(wrong)?;
     match top.server.as_deref().filter(|s| !s.is_empty()) {
         Some(server) => endpoints.push(
             endpoint(server, registry, &settings)
-                .map_err(|e| wrong(format!("server = \"{server}\": {e}")))?,
+                .map_err(|e| wrong(format!("server = \"{}\": {e}", shown(server))))?,
         ),
         None => endpoints.extend(upstream(registry, &settings)),
     }
     Ok((endpoints, unknown))
 }
 
-fn unknown_keys(file: &Path, host: &str, fields: &Fields) -> Vec<String> {
-    let within = if host.is_empty() { String::new() } else { format!(" in [host.\"{host}\"]") };
+fn unknown_keys(file: &Path, place: &str, fields: &Fields) -> Vec<String> {
+    let within = if place.is_empty() { String::new() } else { format!(" in {place}") };
     let text = |key: &String| format!("{}: unknown key {key:?}{within} is ignored", file.display());
     fields.unknown.keys().map(text).collect()
+}
+
+fn table<'a>(name: &str, value: Option<&'a Value>) -> Result<Option<&'a Table>, String> {
+    value.map(|v| v.as_table().ok_or_else(|| format!("{name}: must be a table"))).transpose()
 }
 
 impl Fields {
@@ -108,7 +116,7 @@ impl Fields {
             tls.identities = client_pairs(dir, client)?;
         }
         let mut headers = Vec::new();
-        for (name, value) in &self.header {
+        for (name, value) in table("header", self.header.as_ref())?.into_iter().flatten() {
             let values = match value {
                 Value::String(s) => vec![s.clone()],
                 Value::Array(list) => list

@@ -114,7 +114,17 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
             "[host.\"https://a\"]\ncapabilities = [\"fetch\"]",
             "capabilities: \"fetch\" is none; there are pull, resolve and push",
         ),
-        ("[host.\"https://u:p@a\"]", "credentials do not belong here"),
+        (
+            "[host.\"https://me:secret@a\"]",
+            "[host.\"https://***@a\"]: credentials do not belong here; put them into a docker config.json",
+        ),
+        ("server = \"https://me:secret@a\"", "server = \"https://***@a\": credentials do not belong here"),
+        ("server = \"me:secret@with/slash@a:1\"", "server = \"***@a:1\": "),
+        ("[host.\"https://me:secret@a\"]\nca = 1", "[host.\"https://***@a\"]: ca: must be"),
+        ("header = \"Authorization: secret\"", "/c/r/hosts.toml: header: must be a table"),
+        ("host = \"https://me:secret@a\"", "/c/r/hosts.toml: host: must be a table"),
+        ("[host]\n\"https://a\" = \"secret\"", "[host.\"https://a\"]: must be a table"),
+        ("[host.\"https://a\"]\nheader = [\"secret\"]", "[host.\"https://a\"]: header: must be a table"),
         ("dial_timeout = \"soon\"", "dial_timeout: \"soon\" is no duration such as \"5s\""),
         (
             "[host.\"https://a\"]\nproxy = \"socks5://me:secret@p\"",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -16,6 +16,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest text taken over from a program, in characters.
 const SAID_MAX: usize = 200;
+
+/// Longest answer of a program, in bytes: one that never ends must not fill the memory.
+const ANSWER_MAX: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -40,6 +43,8 @@ pub(super) async fn get(name: &str, server: &str) -> Result<Option<Credential>, 
         if said.contains("not found") {
             return Ok(None);
         }
+        // An answer all the same, which holds what nobody may see.
+        let said = if said.starts_with('{') { "" } else { said };
         let said: String = said.chars().filter(|c| !c.is_control()).take(SAID_MAX).collect();
         return Err(format!("{program} ended with {code}: {said}").trim_end_matches(": ").to_owned());
     }
@@ -68,16 +73,34 @@ pub(super) async fn run(
             // One that does not read ends all the same, and its answer counts.
             let _ = stdin.write_all(input).await;
         }
-        child.wait_with_output().await.map_err(|e| e.to_string())
-    };
-    match timeout(limit, run).await {
-        Ok(output) => output.map(|o| (o.status.code().unwrap_or(-1), o.stdout)),
-        Err(_) => {
-            if let Some(group) = group {
-                // Nothing is left to be done where it has ended meanwhile.
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            Err(format!("no answer within {} s", limit.as_secs()))
+        let mut output = Vec::new();
+        if let Some(stdout) = child.stdout.take() {
+            stdout.take(ANSWER_MAX + 1).read_to_end(&mut output).await.map_err(|e| e.to_string())?;
         }
+        if output.len() as u64 > ANSWER_MAX {
+            return Err(format!("its answer is longer than {} KiB", ANSWER_MAX >> 10));
+        }
+        let status = child.wait().await.map_err(|e| e.to_string())?;
+        Ok((status.code().unwrap_or(-1), output))
+    };
+    let answer = timeout(limit, run).await;
+    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())));
+    if let (Err(_), Some(group)) = (&answer, group) {
+        // Nothing is left to be done where it has ended meanwhile.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_given_up() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"]);
+        let e = run(command, b"", PATIENCE).await.unwrap_err();
+        assert_eq!(e, "its answer is longer than 1024 KiB");
     }
 }

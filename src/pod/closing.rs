@@ -70,10 +70,12 @@ pub async fn close(board: Board, groups: Vec<Group>, leave: mpsc::Sender<Vec<Pod
     tracing::info!("all pods were told to stop");
 }
 
-/// Whether a process of the pod runs.
+/// Whether a process of the pod runs, or may: while it has a sandbox a container may be about to start.
 pub fn runs(status: &PodStatus) -> bool {
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    all.into_iter().any(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()))
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|c| c.type_ == "PodReadyToStartContainers" && c.status == "True")
+        || all.into_iter().any(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()))
 }
 
 #[cfg(test)]
@@ -105,6 +107,22 @@ mod tests {
         let names: Vec<Vec<&str>> =
             groups.iter().map(|g| g.pods.iter().map(|k| k.name.as_str()).collect()).collect();
         assert_eq!(names, [vec!["app"], vec!["db", "web"], vec!["dns"], vec!["node"]]);
+    }
+
+    #[test]
+    fn a_pod_between_two_runs_of_its_container_is_not_over() {
+        let with = |sandbox: &str, state: serde_json::Value| {
+            let status: PodStatus = serde_json::from_value(serde_json::json!({
+                "conditions": [{"type": "PodReadyToStartContainers", "status": sandbox}],
+                "containerStatuses": [{"name": "a", "image": "i", "imageID": "i", "ready": false, "restartCount": 1,
+                    "state": state}]}))
+            .expect("a status");
+            runs(&status)
+        };
+        let waits = serde_json::json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        assert!(with("True", waits.clone()));
+        assert!(!with("False", waits));
+        assert!(with("False", serde_json::json!({"running": {}})));
     }
 
     #[tokio::test(start_paused = true)]

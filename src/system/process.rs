@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -100,6 +101,18 @@ pub fn limit_open_files(pid: u32, soft: u64, hard: u64) -> Result<(), SystemErro
         Ok(_) => Ok(()),
         Err(e) => Err(SystemError::call("set the limit on open files", e)),
     }
+}
+
+/// Sets how readily the kernel kills a process for want of memory, -1000 (never) to 1000.
+///
+/// # Errors
+/// The kernel's: `EACCES` for less than the process was given without `CAP_SYS_RESOURCE`, `ENOENT` when it is gone.
+pub fn set_oom_score_adj(pid: u32, score: i32) -> Result<(), SystemError> {
+    let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
+    if fs::read_to_string(&path).is_ok_and(|now| now.trim().parse() == Ok(score)) {
+        return Ok(());
+    }
+    fs::write(&path, score.to_string()).map_err(|source| SystemError::Path { action: "write", path, source })
 }
 
 /// Kills a process with all it started: what is below it, and, when it leads a session, what is in that.
@@ -213,6 +226,18 @@ mod tests {
             format!("process {} is gone", child.id())
         );
         assert_eq!(signal(id, 15).unwrap_err().to_string(), format!("process {} is gone", child.id()));
+    }
+
+    #[test]
+    fn the_oom_score_of_a_process_is_set_and_of_none_is_an_error_with_its_path() {
+        let mut child = sleeper();
+        set_oom_score_adj(child.id(), 993).unwrap();
+        let path = format!("/proc/{}/oom_score_adj", child.id());
+        assert_eq!(fs::read_to_string(&path).unwrap().trim(), "993");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let e = set_oom_score_adj(child.id(), 5).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("cannot write {path}: ")), "{e}");
     }
 
     #[test]

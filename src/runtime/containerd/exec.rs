@@ -27,6 +27,7 @@ use self::stdin::open_stdin;
 use super::Containerd;
 use super::client::{DEADLINE, DEADLINE_RUNTIME, DEADLINE_STATE, Lane};
 use super::error::RuntimeError;
+use crate::system::process;
 
 const PROCESS_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Process";
 const SIGKILL: u32 = 9;
@@ -182,6 +183,12 @@ impl Containerd {
             }
             started => started?,
         };
+        // crun leaves it at the shim's, which the kernel hardly ever kills: the container's own process would go instead.
+        if let (Some(score), true) = (request.process.oom_score_adj(), session.pid > 0)
+            && let Err(e) = process::set_oom_score_adj(session.pid, score)
+        {
+            tracing::debug!("{e}");
+        }
         if let Some(path) = stdin {
             let pipe = open_stdin(&path).await.map_err(local)?;
             session.stdin = Some(ExecStdin { pipe: Some(pipe), remote: session.remote.clone() });

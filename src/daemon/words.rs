@@ -1,6 +1,7 @@
 //! What the daemon says of all pods at once: to the service manager, at its end, and into the log when asked.
 
 use super::{Daemon, node};
+use crate::pod::closing::has_process;
 
 impl Daemon {
     /// For the service manager: one line.
@@ -21,10 +22,11 @@ impl Daemon {
     /// What a podling that ends leaves running.
     pub(super) fn farewell(&self) -> String {
         let board = self.board.subscribe();
-        let running =
-            board.borrow().pods.values().filter(|p| p.status.phase.as_deref() == Some("Running")).count();
+        // By processes: at a shutdown of the machine pods have none left, whatever their phase.
+        let running = board.borrow().pods.values().filter(|p| has_process(&p.status)).count();
         match running {
             0 => "no pod runs".into(),
+            1 => "1 pod keeps running; podling run takes it up again".into(),
             n => format!("{n} pods keep running; podling run takes them up again"),
         }
     }

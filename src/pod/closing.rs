@@ -72,10 +72,14 @@ pub async fn close(board: Board, groups: Vec<Group>, leave: mpsc::Sender<Vec<Pod
 
 /// Whether a process of the pod runs, or may: while it has a sandbox a container may be about to start.
 pub fn runs(status: &PodStatus) -> bool {
-    let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|c| c.type_ == "PodReadyToStartContainers" && c.status == "True")
-        || all.into_iter().any(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()))
+    conditions.any(|c| c.type_ == "PodReadyToStartContainers" && c.status == "True") || has_process(status)
+}
+
+/// Whether a container of the pod runs.
+pub fn has_process(status: &PodStatus) -> bool {
+    let mut all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    all.any(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! containerd loads its profile only when a container is made through CRI, so on a node of ours nobody would.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -70,14 +70,14 @@ pub(super) async fn load(node: &mut NodeFeatures, run: &Path) {
     if !node.apparmor || loaded(APPARMOR_DEFAULT) {
         return;
     }
-    match parse(&run.join("apparmor-profile")).await {
+    match parse(find_program(PARSER), &run.join("apparmor-profile")).await {
         Ok(()) => node.apparmor_profile = Some(APPARMOR_DEFAULT.to_owned()),
         Err(e) => tracing::warn!("cannot load the AppArmor profile {APPARMOR_DEFAULT}: {e}"),
     }
 }
 
-async fn parse(file: &Path) -> Result<(), String> {
-    let parser = find_program(PARSER)
+async fn parse(parser: Option<PathBuf>, file: &Path) -> Result<(), String> {
+    let parser = parser
         .ok_or_else(|| format!("there is no {PARSER}: install the package apparmor and restart podling"))?;
     let text = profile(Path::new("/etc/apparmor.d"));
     files::replace(file, text.as_bytes(), 0o600, Durability::Lazy)
@@ -147,6 +147,24 @@ mod tests {
             full.contains("profile podling-default-1 flags") && full.contains("#include <abstractions/base>")
         );
         assert!(!full.contains("@{PROC}=") && !full.contains('%'), "{full}");
+    }
+
+    #[tokio::test]
+    async fn what_keeps_the_profile_from_being_loaded_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("profile");
+        let with = async |program: &str| parse(find_program(program), &file).await;
+        assert_eq!(
+            with("no-such-program").await.unwrap_err(),
+            "there is no apparmor_parser: install the package apparmor and restart podling"
+        );
+        assert_eq!(with("true").await, Ok(()));
+        assert!(fs::read_to_string(&file).unwrap().contains("profile podling-default-1 "));
+        let e = with("false").await.unwrap_err();
+        assert!(e.starts_with("apparmor_parser: exit status: 1"), "{e}");
+        let nowhere = dir.path().join("none/profile");
+        let e = parse(find_program("true"), &nowhere).await.unwrap_err();
+        assert!(e.starts_with(&format!("cannot write {}: ", nowhere.display())), "{e}");
     }
 
     #[tokio::test]
